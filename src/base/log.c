@@ -1,0 +1,68 @@
+#include "base/log.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static atomic_int current_level = -1;
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*sink_fn)(enum log_level, const char *, void *);
+static void *sink_user;
+
+int log_level_parse(const char *name, enum log_level *ret_level)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(level_names); i++)
+        if (!strcmp(name, level_names[i])) {
+            *ret_level = (enum log_level)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+void log_set_level(enum log_level level)
+{
+    atomic_store(&current_level, (int)level);
+}
+
+bool log_enabled(enum log_level level)
+{
+    int cur = atomic_load_explicit(&current_level, memory_order_relaxed);
+    if (cur < 0) {
+        const char *env = getenv("PENSTOCK_LOG");
+        enum log_level l = LOG_LVL_WARN;
+        if (env)
+            log_level_parse(env, &l);
+        log_set_level(l);
+        cur = (int)l;
+    }
+    return (int)level <= cur;
+}
+
+void log_set_sink(void (*sink)(enum log_level, const char *, void *), void *user)
+{
+    scoped_lock(&sink_lock);
+    sink_fn = sink;
+    sink_user = user;
+}
+
+void log_write(enum log_level level, const char *component, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    int n = snprintf(line, sizeof line, "%s: %s: ", component, level_names[level]);
+
+    va_start(ap, fmt);
+    vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
+    va_end(ap);
+    scoped_lock(&sink_lock);
+    if (sink_fn)
+        sink_fn(level, line, sink_user);
+    else
+        fprintf(stderr, "%s\n", line);
+}

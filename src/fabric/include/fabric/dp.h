@@ -1,0 +1,107 @@
+/*
+ * The data-plane protocol: requests and replies, as docs/protocol.md states them. Pure: bytes in, checked structs out.
+ *
+ * The server moves the bytes (contract 3): a request names the client's memory (address, key), the server reads or
+ * writes it by RMA and then sends the reply on the same connection. Payloads up to DP_INLINE_MAX ride in the message.
+ * Each message ends with a MAC under the session's key over everything before it and the direction; requests carry a
+ * strictly increasing message number, so an injected, altered or replayed one is refused.
+ */
+#ifndef FABRIC_DP_H
+#define FABRIC_DP_H
+
+#include "base/crypto.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define DP_VERSION    1u
+#define DP_MAC_BYTES  16u   /* HMAC-SHA-256, cut */
+#define DP_INLINE_MAX 4096u /* bytes of payload in a message */
+#define DP_SEGS_MAX   4u    /* client memory ranges in a request */
+#define DP_CAP_MAX    1024u /* bytes of a capability */
+#define DP_CAPS_MAX   4096u /* capabilities bound to a connection at once */
+#define DP_IO_MAX     (8u << 20)
+#define DP_KEY_BYTES  32u
+
+enum dp_opcode {
+    DP_BIND = 1, /* capability -> a number of the client's choice below DP_CAPS_MAX, for later requests */
+    DP_UNBIND,
+    DP_READ,
+    DP_WRITE,
+    DP_PUNCH,
+    DP_ALLOCATE,
+    DP_SEEK_DATA,
+    DP_SEEK_HOLE,
+    DP_FSYNC,
+    DP_SYNCFS,
+    DP_CHUNK_READ,
+    DP_CHUNK_REPLACE,
+    DP_PING,
+    DP_OPCODES,
+};
+
+#define DP_F_APPEND    1u
+#define DP_F_DSYNC     2u
+#define DP_F_KEEP_SIZE 4u
+#define DP_F_GROW      8u
+#define DP_F_SET_SIZE  16u
+#define DP_F_INLINE    32u /* the payload (WRITE, CHUNK_REPLACE) is, or is to be (READ, CHUNK_READ), in the message */
+#define DP_F_ALL       63u
+
+/* A range of the client's memory. */
+struct dp_seg {
+    uint64_t addr, key;
+    uint32_t len;
+};
+
+struct dp_request {
+    uint64_t msgno; /* of this connection: the last one plus one */
+    uint64_t tag;   /* the client's; comes back in the reply */
+    uint8_t opcode; /* enum dp_opcode */
+    uint16_t flags;
+    uint32_t cap;            /* number of a bound capability */
+    uint32_t slot;           /* exactly once: struct pst_reqid, seq 0: none */
+    uint64_t seq;
+    uint64_t ino, offset, length;
+    uint64_t version, new_size; /* CHUNK_REPLACE */
+    uint8_t meta_len;
+    uint8_t meta[64];
+    uint8_t nsegs;
+    struct dp_seg seg[DP_SEGS_MAX];
+    /* Inside the message: the inline payload of WRITE and CHUNK_REPLACE, or the capability of BIND. */
+    const void *payload;
+    uint32_t payload_len;
+};
+
+struct dp_reply {
+    uint64_t tag;
+    uint8_t opcode;
+    int32_t status; /* 0 or -errno (Linux numbers on the wire: docs/protocol.md has the list) */
+    uint64_t result; /* bytes, or an offset */
+    uint64_t offset; /* of an append */
+    uint64_t version;
+    uint64_t size, used, change; /* attributes after a change; 0 otherwise */
+    int64_t mtime_ns;
+    uint8_t meta_len;
+    uint8_t meta[64];
+    const void *payload; /* inline data of READ and CHUNK_READ, inside the message */
+    uint32_t payload_len;
+};
+
+/*
+ * Encoders: header and trailer go to buf (>= DP_HEAD_MAX bytes), the payload is not copied: ret_iov gets the message in
+ * up to 3 parts (header, payload, MAC). Return the number of parts, or -EINVAL / -EMSGSIZE for a request that no decoder
+ * would take.
+ */
+#define DP_HEAD_MAX 512u
+int dp_encode_request(struct pst_mac *mac, const struct dp_request *r, uint8_t *buf, struct iovec ret_iov[3]);
+int dp_encode_reply(struct pst_mac *mac, const struct dp_reply *r, uint8_t *buf, struct iovec ret_iov[3]);
+/*
+ * Decoders check every length and value, and the MAC first. 0; -EBADMSG: malformed; -EACCES: the MAC does not match;
+ * -EPROTO: another version. Pointers in ret are inside msg.
+ */
+int dp_decode_request(struct pst_mac *mac, const void *msg, size_t len, struct dp_request *ret);
+int dp_decode_reply(struct pst_mac *mac, const void *msg, size_t len, struct dp_reply *ret);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * Data plane transport on libfabric (loaded by dlopen): connected endpoints (FI_EP_MSG), registered buffers, RMA.
+ *
+ * A `fab` is a chosen provider. A `fab_shard` is a domain with its completion queue, driven by ONE thread: every call
+ * on a shard, its connections and buffers comes from that thread, except where said otherwise. All results come as
+ * callbacks out of fab_progress, never from inside another call.
+ *
+ * Rules kept here (docs/architecture.md): receives are posted before a connection is up; each message fits a receive
+ * buffer; a sender never has more messages under way than the credits that the other side stated at connect;
+ * FI_ORDER_SAW is asked for and relied on: a SEND after RMA writes on one connection arrives after their bytes.
+ * A wrong key or a dead peer ends that connection only: on_closed, after all its operations have come back.
+ */
+#ifndef FABRIC_FABRIC_H
+#define FABRIC_FABRIC_H
+
+#include "base/list.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define FAB_MSG_MAX     8192u /* bytes in a message: header, capability or an inline payload of 4 KiB and more */
+#define FAB_CREDITS     64u   /* default messages under way in each direction of a connection */
+#define FAB_CM_DATA_MAX 48u   /* bytes with a connect request: verbs leaves 56 after rdma_cm's own */
+#define FAB_RMA_IOV_MAX 4u    /* local segments of one RMA; the remote side is one range */
+
+struct fab_config {
+    const char *provider; /* "tcp", "net", "verbs", ...; NULL or "auto": verbs if a device is there, else tcp */
+    bool require_rdma;    /* -ENODEV with a reason instead of a provider without RDMA */
+    uint32_t credits;     /* 0: FAB_CREDITS */
+    uint32_t spin_us;     /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep. Default 20 */
+};
+
+/* Facts of a chosen provider, for status. */
+struct fab_info {
+    char provider[32], device[64];
+    char library[64];  /* libfabric's version */
+    bool rdma;         /* the bytes are moved by RDMA, by hardware or by uroce */
+    uint64_t mr_mode;  /* as libfabric says */
+    size_t inject_max; /* bytes */
+};
+
+struct fab;
+struct fab_shard;
+struct fab_conn;
+struct fab_mr;
+
+/* 0, or -errno and a line for people in err. cfg strings are borrowed during the call. */
+int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t err_size);
+void fab_close(struct fab *f); /* all shards are closed before */
+const struct fab_info *fab_info(const struct fab *f);
+
+struct fab_callbacks {
+    /*
+     * A peer asks to connect with its data (<= FAB_CM_DATA_MAX bytes). Return a pointer to keep with the connection to
+     * accept, NULL to refuse. Servers only.
+     */
+    void *(*on_connect)(struct fab_conn *c, const void *data, size_t len, void *user);
+    void (*on_connected)(struct fab_conn *c, void *conn_user);
+    /* The bytes are lent until the callback returns; then the credit goes back. */
+    void (*on_message)(struct fab_conn *c, const void *msg, size_t len, void *conn_user);
+    /* Once per connection that on_connect accepted or fab_connect began: err 0 after an orderly end, else -errno. */
+    void (*on_closed)(struct fab_conn *c, int err, void *conn_user);
+};
+
+int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, struct fab_shard **ret);
+/* Ends all connections (on_closed is called), drains, frees. */
+void fab_shard_close(struct fab_shard *s);
+/* Listens; port 0 takes a free one. ret_bound: the address to hand to clients. */
+int fab_listen(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, struct sockaddr_storage *ret_bound,
+               socklen_t *ret_len);
+/*
+ * Handles what is there, calls back; sleeps up to timeout_ns (UINT64_MAX: no limit) when nothing is. Returns the number
+ * of events. fab_wake makes it return.
+ */
+int fab_progress(struct fab_shard *s, uint64_t timeout_ns);
+/* Any thread. */
+void fab_wake(struct fab_shard *s);
+/* For a caller that sleeps on several descriptors: fab_arm returns true if it may sleep on fab_fds, false: progress first. */
+bool fab_arm(struct fab_shard *s);
+int fab_fds(struct fab_shard *s, int *ret_fds, int max);
+
+/* Begins to connect; on_connected or on_closed follows. data: the ticket. */
+int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, const void *data, size_t data_len,
+                void *conn_user, struct fab_conn **ret);
+/* on_closed follows once all operations have come back. Idempotent. */
+void fab_disconnect(struct fab_conn *c);
+/* "192.0.2.1:4711"; valid while the connection lives. */
+const char *fab_conn_peer(const struct fab_conn *c);
+
+/* ---- memory ---- */
+
+#define FAB_LOCAL        0u /* source or target of our own operations */
+#define FAB_REMOTE_READ  1u /* the peer may read it */
+#define FAB_REMOTE_WRITE 2u /* the peer may write it */
+/*
+ * Registers memory with this shard's domain. Remote keys are random where the provider lets us choose, per
+ * registration. The memory is the caller's and must outlive it. Cost: tens of microseconds and more: never per I/O.
+ */
+int fab_mr_reg(struct fab_shard *s, void *addr, size_t len, uint32_t access, struct fab_mr **ret);
+/* No remote access begins after the return. */
+void fab_mr_close(struct fab_mr *m);
+/* What a peer needs to reach `p` inside the registered memory. */
+void fab_mr_remote(const struct fab_mr *m, const void *p, uint64_t *ret_addr, uint64_t *ret_key);
+
+/* A pool of equal registered buffers, prefaulted once and reused; its total is the bound (contract 8). */
+struct fab_pool;
+struct fab_buf {
+    struct list link; /* the holder's */
+    void *data;       /* page aligned */
+    size_t size;
+    struct fab_mr *mr;
+    struct fab_pool *pool;
+};
+int fab_pool_new(struct fab_shard *s, size_t buf_size, uint32_t count, uint32_t access, struct fab_pool **ret);
+void fab_pool_free(struct fab_pool *p);
+/* NULL: all are in use. */
+struct fab_buf *fab_buf_get(struct fab_pool *p);
+void fab_buf_put(struct fab_buf *b);
+
+/* ---- operations ---- */
+
+/*
+ * One RMA: the submitter's until fn is called, out of fab_progress, with 0 or -errno. It comes back in every case, also
+ * when the connection ends.
+ */
+struct fab_rma {
+    struct list link;
+    bool write; /* to the peer; else read from it */
+    struct fab_mr *mr[FAB_RMA_IOV_MAX];
+    struct iovec iov[FAB_RMA_IOV_MAX];
+    uint32_t iovcnt;
+    uint64_t remote_addr, remote_key;
+    void (*fn)(struct fab_rma *r, int err);
+    uint64_t priv[10];
+};
+/* Queued inside if the provider's queue is full: never -EAGAIN. -ENOTCONN after the end. */
+int fab_rma(struct fab_conn *c, struct fab_rma *r);
+/*
+ * Copies and sends a message of at most FAB_MSG_MAX bytes, in order after earlier RMA writes of this connection.
+ * -EAGAIN: no credit (on_message of a peer's reply, or fab_sendable, tells when there is one again). -EMSGSIZE.
+ */
+int fab_send(struct fab_conn *c, const struct iovec *iov, uint32_t iovcnt);
+uint32_t fab_send_credits(const struct fab_conn *c);
+
+struct fab_conn_stats {
+    uint64_t msgs_in, msgs_out, rma_bytes_in, rma_bytes_out, errors;
+};
+void fab_conn_stats(const struct fab_conn *c, struct fab_conn_stats *ret);
+
+#endif

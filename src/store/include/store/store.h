@@ -1,0 +1,277 @@
+/*
+ * The store interface: one table of operations that the engines (local, remote, ...) and every filter implement.
+ * Callers use the pst_store_* functions; they check arguments once (names, sizes, flags) and call the table.
+ *
+ * Two kinds of operations:
+ *   - administration and namespace: synchronous; may wait for a lock, a disk read or a remote call. Any thread.
+ *   - data: asynchronous, through a queue that one thread owns (struct pst_queue).
+ * Durability (contract 7): namespace operations are visible at once to everyone and survive a crash as an ordered
+ * prefix; they are durable once a PST_OP_FSYNC / PST_OP_SYNCFS that was submitted after their return completes, or
+ * PST_SYNC_INTERVAL_NS later.
+ * Errors: 0 or a count, or -errno. Outputs are untouched on error.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "store/types.h"
+
+#define PST_SYNC_INTERVAL_NS (5 * NSEC_PER_SEC)
+
+struct pst_store_ops;
+
+/* Embedded at the start of each implementation's own struct. */
+struct pst_store {
+    const struct pst_store_ops *ops;
+    struct pst_store *next; /* filters: the store below; else NULL */
+};
+
+/* An open container; embedded likewise. Counted: every open is paired with a close. */
+struct pst_cont {
+    struct pst_store *store;
+    struct pst_cont *next; /* filters: the container below */
+    struct pst_cont_info info; /* as of the open: identity and properties, not the space */
+};
+
+enum pst_op_kind {
+    PST_OP_READ,          /* iov <- [offset, offset + length); result: bytes, short at the end of the file */
+    PST_OP_WRITE,         /* iov -> [offset, ...); with PST_OPF_APPEND at the end: op->offset tells where */
+    PST_OP_PUNCH,         /* [offset, offset + length) reads as zero, its whole blocks are freed; size is kept */
+    PST_OP_ALLOCATE,      /* reserve space for the range: later writes in it do not meet -ENOSPC; PST_OPF_KEEP_SIZE */
+    PST_OP_SEEK_DATA,     /* result: offset of the next data at or after offset, -ENXIO past the end */
+    PST_OP_SEEK_HOLE,     /* result: offset of the next hole (the end of the file counts) */
+    PST_OP_FSYNC,         /* the object's data and attributes, and all namespace operations before it, are durable */
+    PST_OP_SYNCFS,        /* everything in the container */
+    PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta; result: bytes of the chunk in use */
+    PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size), meta, if the version matches */
+    PST_OP_KINDS,
+};
+
+#define PST_OPF_APPEND    1u
+#define PST_OPF_DSYNC     2u /* WRITE, CHUNK_REPLACE: complete only when durable */
+#define PST_OPF_KEEP_SIZE 4u /* ALLOCATE: do not extend the file */
+/* CHUNK_REPLACE: the file's size becomes op->new_size at least */
+#define PST_OPF_GROW 8u
+/* CHUNK_REPLACE: the file's size becomes op->new_size, also smaller */
+#define PST_OPF_SET_SIZE 16u
+
+/* CHUNK_REPLACE: no condition. A chunk that was never written has version 0. */
+#define PST_VERSION_ANY UINT64_MAX
+
+/*
+ * One data operation: an object that is on exactly one list at a time. The submitter owns it again, and may touch its
+ * memory (iov included), only once it came back from pst_queue_reap. There is no way to take a submitted operation
+ * back: pst_queue_close drains.
+ */
+struct pst_op {
+    struct list link; /* for whoever owns the operation */
+    /* in */
+    enum pst_op_kind kind;
+    uint32_t flags;
+    struct pst_cont *cont;
+    uint64_t ino;
+    uint64_t offset; /* bytes, or a chunk number; out: where an append went */
+    uint64_t length; /* bytes, <= PST_IO_MAX for READ and WRITE; equal to the sum of iov */
+    const struct iovec *iov; /* borrowed until the operation comes back; memory aligned to PST_BLOCK is fastest */
+    uint32_t iovcnt;
+    struct pst_ctx ctx; /* cred is not looked at: rights were checked at open or are in the capability */
+    /* CHUNK_*: in: the expected version; out: the version that is there now */
+    uint64_t version;
+    uint64_t new_size;
+    uint32_t meta_len; /* <= PST_META_MAX; in and out */
+    uint8_t meta[PST_META_MAX];
+    /* out */
+    int64_t result; /* >= 0 or -errno */
+    struct pst_attr attr; /* after WRITE, PUNCH, ALLOCATE, CHUNK_REPLACE: size, used, change, mtime as of then */
+    void *user; /* the submitter's */
+    void *priv; /* the implementation's, while submitted */
+};
+
+/* Owned by one thread at a time: submit and reap are never called concurrently on one queue. */
+struct pst_queue {
+    struct pst_store *store;
+};
+
+/* Called once per entry. A non-zero return ends the listing after this entry. */
+typedef int (*pst_dirent_fn)(const struct pst_dirent *de, void *user);
+/* A counter or gauge, for status and Prometheus: name in snake case, labels as `k="v",...` or "", help in a line. */
+typedef void (*pst_stat_fn)(void *user, const char *name, const char *labels, const char *help, bool counter,
+                            double value);
+
+struct pst_store_ops {
+    const char *name; /* of the engine or filter, for status */
+
+    void (*close)(struct pst_store *st); /* durable; all containers and queues are closed before */
+
+    int (*pool_create)(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
+                       struct pst_pool_info *ret);
+    int (*pool_query)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, struct pst_pool_info *ret);
+    /* Labels in order, those greater than `after`; fn may end it. */
+    int (*pool_list)(struct pst_store *st, const struct pst_ctx *ctx, const char *after,
+                     int (*fn)(const struct pst_pool_info *, void *), void *user);
+    /* -ENOTEMPTY while it has containers and force is false. */
+    int (*pool_destroy)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, bool force);
+    int (*cont_create)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                       const struct pst_cont_props *props, struct pst_cont_info *ret);
+    int (*cont_query)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                      struct pst_cont_info *ret);
+    int (*cont_list)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *after,
+                     int (*fn)(const struct pst_cont_info *, void *), void *user);
+    /* -EBUSY while it is open. Space comes back in the background. */
+    int (*cont_destroy)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label);
+    int (*cont_open)(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                     struct pst_cont **ret);
+    void (*cont_close)(struct pst_cont *c);
+
+    int (*lookup)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  struct pst_attr *ret);
+    int (*getattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret);
+    int (*setattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask,
+                   const struct pst_attr *in, struct pst_attr *ret);
+    /* Create, mkdir, symlink, mknod. ret_created may be NULL. */
+    int (*make)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                const struct pst_new *in, struct pst_attr *ret, bool *ret_created);
+    /* size includes the NUL: PST_SYMLINK_MAX + 1 always fits. Returns the length. */
+    int (*readlink)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_target, size_t size);
+    int (*link)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t parent, const char *name,
+                struct pst_attr *ret);
+    /* An object without names lives on while it is open (open below). */
+    int (*unlink)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+    int (*rmdir)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+    int (*rename)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  uint64_t new_parent, const char *new_name, uint32_t flags);
+    /* Entries with cookies > `cookie` (0: from the start), without "." and "..". 0 at the end. */
+    int (*readdir)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t cookie, bool with_attr,
+                   pst_dirent_fn fn, void *user);
+    /* The directory's parent (the root's is the root): for "..". */
+    int (*parent)(struct pst_cont *c, uint64_t ino, uint64_t *ret_parent);
+    int (*statfs)(struct pst_cont *c, struct pst_statfs *ret);
+    int (*setxattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name, const void *value,
+                    size_t len, uint32_t flags);
+    /* Length; size 0 asks for it; -ERANGE if it does not fit. list: names, each with its NUL. */
+    int64_t (*getxattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                        void *ret_value, size_t size);
+    int64_t (*listxattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_names, size_t size);
+    int (*removexattr)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name);
+    /*
+     * Checks the rights (accmode: R_OK, W_OK bits; 0 for directories and path-only) and keeps the object until
+     * release, even when its last name goes. Counted. trunc: size := 0 in the same step.
+     */
+    int (*open)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                struct pst_attr *ret);
+    void (*release)(struct pst_cont *c, uint64_t ino);
+
+    /* depth: operations in flight at most. */
+    int (*queue_open)(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
+    /* Every submitted operation has come back before. */
+    void (*queue_close)(struct pst_queue *q);
+    /* 0: the queue has it; it comes back from reap, also when it fails. -EAGAIN: full, reap first. */
+    int (*queue_submit)(struct pst_queue *q, struct pst_op *op);
+    /*
+     * Up to max operations that are done. timeout_ns: 0 polls, UINT64_MAX waits for at least one (returns 0 at once when
+     * none is in flight). Drives the queue's I/O.
+     */
+    int (*queue_reap)(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
+    /* Readable (POLLIN) when reap would do something. Owned by the queue. */
+    int (*queue_fd)(struct pst_queue *q);
+
+    void (*stats)(struct pst_store *st, pst_stat_fn fn, void *user);
+    /* "key: value" facts for status (engine, disk I/O, layout version); fn(user, key, value). */
+    void (*describe)(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user);
+    /*
+     * Verifies all data while in use. report (may be NULL) is called for each damaged extent: container, object,
+     * offset, length. Returns the number of damaged ones, or -errno. *cancel is looked at between objects.
+     */
+    int64_t (*scrub)(struct pst_store *st,
+                     void (*report)(void *user, const char *pool, const char *cont, uint64_t ino, uint64_t offset,
+                                    uint64_t length),
+                     void *user, const volatile bool *cancel);
+    /* A consistent copy of the store in a new folder on the same machine, while in use. */
+    int (*backup)(struct pst_store *st, const char *dir);
+};
+
+/* ---- the calls, with arguments checked: see the table for what each does ---- */
+
+void pst_store_close(struct pst_store *st);
+
+int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
+                    struct pst_pool_info *ret);
+int pst_pool_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, struct pst_pool_info *ret);
+int pst_pool_list(struct pst_store *st, const struct pst_ctx *ctx, const char *after,
+                  int (*fn)(const struct pst_pool_info *, void *), void *user);
+int pst_pool_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, bool force);
+int pst_cont_create(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                    const struct pst_cont_props *props, struct pst_cont_info *ret);
+int pst_cont_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                   struct pst_cont_info *ret);
+int pst_cont_list(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *after,
+                  int (*fn)(const struct pst_cont_info *, void *), void *user);
+int pst_cont_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label);
+int pst_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                  struct pst_cont **ret);
+void pst_cont_close(struct pst_cont *c);
+
+int pst_store_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     struct pst_attr *ret);
+int pst_store_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret);
+int pst_store_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask,
+                      const struct pst_attr *in, struct pst_attr *ret);
+int pst_store_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                   const struct pst_new *in, struct pst_attr *ret, bool *ret_created);
+int pst_store_readlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_target, size_t size);
+int pst_store_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t parent, const char *name,
+                   struct pst_attr *ret);
+int pst_store_unlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+int pst_store_rmdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+int pst_store_rename(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     uint64_t new_parent, const char *new_name, uint32_t flags);
+int pst_store_readdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t cookie, bool with_attr,
+                      pst_dirent_fn fn, void *user);
+int pst_store_parent(struct pst_cont *c, uint64_t ino, uint64_t *ret_parent);
+int pst_store_statfs(struct pst_cont *c, struct pst_statfs *ret);
+int pst_store_setxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                       const void *value, size_t len, uint32_t flags);
+int64_t pst_store_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                           void *ret_value, size_t size);
+int64_t pst_store_listxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_names, size_t size);
+int pst_store_removexattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name);
+int pst_store_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                   struct pst_attr *ret);
+void pst_store_release(struct pst_cont *c, uint64_t ino);
+
+int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
+void pst_queue_close(struct pst_queue *q);
+int pst_queue_submit(struct pst_queue *q, struct pst_op *op);
+int pst_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
+int pst_queue_fd(struct pst_queue *q);
+/* Submits one operation on a queue without others in flight and waits for it: returns op->result. */
+int64_t pst_queue_run(struct pst_queue *q, struct pst_op *op);
+
+void pst_store_stats(struct pst_store *st, pst_stat_fn fn, void *user);
+void pst_store_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user);
+int64_t pst_store_scrub(struct pst_store *st,
+                        void (*report)(void *user, const char *pool, const char *cont, uint64_t ino, uint64_t offset,
+                                       uint64_t length),
+                        void *user, const volatile bool *cancel);
+int pst_store_backup(struct pst_store *st, const char *dir);
+
+/* ---- registry: which engine a URL means ---- */
+
+/* Key/value options an engine understands ("io=uring", ...); unknown keys are -EINVAL. */
+struct pst_option {
+    const char *key, *value;
+};
+
+struct pst_backend {
+    const char *scheme; /* "local" for local:/dir, "penstock" for penstock://host:port */
+    /* rest: the URL without its scheme and ':'. err: a line for people, err_size bytes. */
+    int (*open)(const char *rest, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                size_t err_size);
+};
+
+/* A program registers the engines that it offers at its start, before any thread. At most 8; aborts past that. */
+void pst_backend_register(const struct pst_backend *b);
+/* -EPROTONOSUPPORT for an unknown scheme, with the known ones in err. */
+int pst_backend_open(const char *url, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                     size_t err_size);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * The embedded engine: what its parts know of one another. docs/engine.md explains the whole.
+ *
+ *   namespace (pool.c cont.c dir.c inode.c xattr.c reply.c)   data path (chunk.c read.c write.c range.c queue.c)
+ *                         \                                      /
+ *                    txn (index.c txn.c)          io (io.c io_uring.c io_threads.c)   alloc.c
+ *                         \                                      /
+ *                     log (log.c), superblock and store folder (super.c), sync thread and checkpoints (sync.c)
+ *
+ * Order of durability, kept by sync.c: data blocks are flushed, then the log records that name them; the index is
+ * flushed only after the log that covers it; log space is reused only after the index that covers it is flushed.
+ */
+#ifndef LOCAL_LOCAL_H
+#define LOCAL_LOCAL_H
+
+#include "base/buf.h"
+#include "store/store.h"
+
+#define LOG_COMPONENT "store"
+#include "base/log.h"
+
+struct engine; /* one opened store; starts with struct pst_store */
+
+/* ---- index: keys to values, ordered by key bytes; every read is verified (index.c) ---- */
+
+#define KEY_MAX 320 /* bytes: the longest key is a name or an xattr name with its prefix */
+
+/* Key spaces: the first byte. Integers in keys are big-endian, so that order is numeric. */
+enum key_space {
+    KEY_SYSTEM = 'S',  /* S name: counters, applied LSN */
+    KEY_POOL = 'P',    /* P label */
+    KEY_CONT = 'N',    /* N pool-label NUL label */
+    KEY_CONT_ID = 'n', /* n cont: pool and label */
+    KEY_INODE = 'I',   /* I cont ino */
+    KEY_DIRENT = 'D',  /* D cont dir-ino name: ino, type, cookie */
+    KEY_COOKIE = 'd',  /* d cont dir-ino cookie: name */
+    KEY_XATTR = 'X',   /* X cont ino name */
+    KEY_CHUNK = 'C',   /* C cont ino chunk-number */
+    KEY_ORPHAN = 'O',  /* O cont ino: without names, kept while open, deleted at the next start otherwise */
+    KEY_GARBAGE = 'G', /* G cont ino: chunks are being deleted in the background */
+    KEY_REPLY = 'R',   /* R client slot */
+    KEY_USAGE = 'U',   /* U cont: bytes and objects in use */
+};
+
+struct key {
+    uint16_t len;
+    uint8_t b[KEY_MAX];
+};
+struct key key_begin(enum key_space space);
+void key_u8(struct key *k, uint8_t v);
+void key_u32(struct key *k, uint32_t v);
+void key_u64(struct key *k, uint64_t v);
+void key_bytes(struct key *k, const void *p, size_t n);
+
+/* A point in time of the index, for listings and scans; NULL where one is taken means now. */
+struct idx_snap;
+struct idx_snap *idx_snap_new(struct engine *e);
+void idx_snap_free(struct engine *e, struct idx_snap *s);
+
+/* Appends the value to `ret` (cleared first). 0, -ENOENT, -EIO (damaged; counted and logged with the key). */
+int idx_get(struct engine *e, const struct idx_snap *s, const struct key *k, struct wbuf *ret);
+
+/* All keys with this prefix, from `from` on (NULL: the first). One owner thread. */
+struct idx_iter;
+struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const struct key *prefix,
+                              const struct key *from);
+/* 1 when positioned on an entry (first call: the first entry), 0 at the end, -EIO when damaged. */
+int idx_iter_next(struct idx_iter *it);
+/* Inside the iterator until the next call. */
+const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len);
+const uint8_t *idx_iter_value(const struct idx_iter *it, size_t *ret_len);
+void idx_iter_free(struct idx_iter *it);
+
+/* ---- transactions: a set of puts and deletes that happens whole or not at all (txn.c) ---- */
+
+struct txn;
+struct txn *txn_new(struct engine *e); /* NULL: no memory */
+void txn_put(struct txn *t, const struct key *k, const void *value, size_t len);
+void txn_del(struct txn *t, const struct key *k);
+/*
+ * Space changes with the transaction: a freed extent becomes free once the commit is durable and no read that began
+ * before the commit is under way; a claimed one (alloc_claim) is settled, or given back if the transaction is dropped.
+ */
+void txn_free_extent(struct txn *t, uint64_t block, uint32_t nblocks);
+void txn_claimed_extent(struct txn *t, uint64_t block, uint32_t nblocks);
+/*
+ * Appends one log record and applies it to the index: visible to everyone on return, not durable. Frees t in every
+ * case. ret_lsn (may be NULL): for eng_sync. The caller holds the locks of what it read and changes.
+ * -ENOSPC: the log or index reserve is gone (freeing transactions use txn_set_reserved), -EIO: the store is read-only
+ * after an I/O error, -EROFS.
+ */
+int txn_commit(struct txn *t, uint64_t *ret_lsn);
+/* This transaction gives space back (unlink, truncate, destroy): it may use the reserve. */
+void txn_set_reserved(struct txn *t);
+void txn_drop(struct txn *t); /* accepts NULL */
+
+/* ---- durability (sync.c) ---- */
+
+/* Waits until everything up to lsn is durable (group commit). 0, -EIO. */
+int eng_sync(struct engine *e, uint64_t lsn);
+/* The same, later: fn is called once, from the sync thread, with 0 or -EIO. */
+struct sync_wait {
+    struct list link;
+    uint64_t lsn;
+    void (*fn)(struct sync_wait *w, int err);
+};
+void eng_sync_async(struct engine *e, struct sync_wait *w);
+uint64_t eng_last_lsn(struct engine *e);
+
+/* ---- locks ---- */
+
+/*
+ * Namespace changes of a store are made under one lock (they never wait for the disk); an inode record is changed under
+ * its stripe. Order: namespace lock, then stripes in ascending stripe order (eng_lock_inodes sorts), then nothing else.
+ */
+void eng_lock_ns(struct engine *e);
+void eng_unlock_ns(struct engine *e);
+void eng_lock_inode(struct engine *e, uint64_t cont, uint64_t ino);
+void eng_unlock_inode(struct engine *e, uint64_t cont, uint64_t ino);
+
+/* ---- space (alloc.c): blocks of PST_BLOCK bytes in the data file ---- */
+
+/*
+ * Claims up to `want` blocks in one run; fewer when space is scattered (call again). Returns the number, >= 1, or
+ * -ENOSPC. Free blocks that a running transaction or read still needs are not handed out.
+ */
+int64_t alloc_claim(struct engine *e, uint32_t want, uint64_t *ret_block);
+/* Gives back what was claimed and not put into a transaction. */
+void alloc_unclaim(struct engine *e, uint64_t block, uint32_t nblocks);
+/* At open and in check: marks what the chunk records name. -EEXIST if some of it is marked already. */
+int alloc_mark(struct engine *e, uint64_t block, uint32_t nblocks);
+/* Free bytes that can still be claimed, and the total. */
+void alloc_space(struct engine *e, uint64_t *ret_free, uint64_t *ret_total);
+/*
+ * Readers: blocks that are named by the index at the time of alloc_read_begin are not reused before the matching
+ * alloc_read_end. Returns a ticket.
+ */
+uint64_t alloc_read_begin(struct engine *e);
+void alloc_read_end(struct engine *e, uint64_t ticket);
+
+/* ---- disk I/O (io.h) is a table of its own ---- */
+
+/* ---- inodes (inode.c) ---- */
+
+struct inode {
+    struct pst_attr a;
+    uint64_t parent;      /* directories: for ".." */
+    uint64_t entries;     /* directories: number of names, without "." and ".." */
+    uint64_t next_cookie; /* directories */
+    uint32_t xattrs;      /* number of extended attributes */
+    char *target;         /* symbolic links: owned; NULL otherwise */
+};
+/* 0, -ENOENT, -EIO. Cached; the copy in ret is the caller's (inode_done). */
+int inode_get(struct engine *e, uint64_t cont, uint64_t ino, struct inode *ret);
+/* Puts the record into the transaction. The caller holds the inode's lock from inode_get until after txn_commit. */
+void inode_put(struct txn *t, uint64_t cont, const struct inode *i);
+void inode_done(struct inode *i);
+/* Adds to the container's (and pool's) usage within the transaction. Negative: gives back. -EDQUOT over a quota. */
+int usage_add(struct txn *t, uint64_t cont, int64_t bytes, int64_t objects);
+
+/* Reply records (reply.c): 1 and the recorded reply, 0 when the request is new, -ESTALE when it is older than that. */
+int reply_find(struct engine *e, const struct pst_reqid *id, struct wbuf *ret_reply);
+/* Puts the record of this request into the transaction that has its effect. Nothing when id->seq is 0. */
+void reply_put(struct txn *t, const struct pst_reqid *id, const void *reply, size_t len);
+
+/* ---- data path (chunk.c and on) ---- */
+
+/*
+ * setattr of the size, within a transaction that the caller commits with the inode record: frees blocks past the end,
+ * zeroes the rest of the last block (a new block), adjusts i->a.size and i->a.used and the usage. Blocks: does I/O.
+ * Large files: whole chunks past the end are handed to the background deleter. The caller holds the inode lock.
+ */
+int data_truncate(struct txn *t, struct engine *e, uint64_t cont, struct inode *i, uint64_t size);
+/* The object's last name is gone and nobody has it open: puts it on the list of the background deleter. */
+void data_delete(struct txn *t, uint64_t cont, const struct inode *i);
+/* Deletes up to `max` chunks from that list; returns how many, 0 when there is none, or -errno. */
+int data_collect(struct engine *e, int max);
+
+/* Queues: the table entries of pst_store_ops (queue.c). */
+int data_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
+void data_queue_close(struct pst_queue *q);
+int data_queue_submit(struct pst_queue *q, struct pst_op *op);
+int data_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
+int data_queue_fd(struct pst_queue *q);
+int64_t data_scrub(struct pst_store *st,
+                   void (*report)(void *, const char *, const char *, uint64_t, uint64_t, uint64_t), void *user,
+                   const volatile bool *cancel);
+
+#endif

@@ -1,0 +1,391 @@
+/* The checks that every implementation may rely on, then the table. */
+#include "store/store.h"
+
+#include "store/perm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int ctx_check(const struct pst_ctx *ctx)
+{
+    if (!ctx || (ctx->cred && ctx->cred->ngroups > PST_GROUPS_MAX) || ctx->id.slot >= PST_SLOTS_MAX)
+        return -EINVAL;
+    return 0;
+}
+
+/* Each call: the context first, then the named condition, then the table's entry if the engine has it. */
+#define CHECK(expr)                                                                                                    \
+    do {                                                                                                               \
+        int check_r = (expr);                                                                                          \
+        if (check_r)                                                                                                   \
+            return check_r;                                                                                            \
+    } while (0)
+#define CALL(obj, fn, ...) ((obj)->fn ? (obj)->fn(__VA_ARGS__) : -EOPNOTSUPP)
+
+void pst_store_close(struct pst_store *st)
+{
+    if (st)
+        st->ops->close(st);
+}
+
+int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
+                    struct pst_pool_info *ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(in->label));
+    return CALL(st->ops, pool_create, st, ctx, in, ret);
+}
+
+int pst_pool_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, struct pst_pool_info *ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    return CALL(st->ops, pool_query, st, ctx, pool, ret);
+}
+
+int pst_pool_list(struct pst_store *st, const struct pst_ctx *ctx, const char *after,
+                  int (*fn)(const struct pst_pool_info *, void *), void *user)
+{
+    CHECK(ctx_check(ctx));
+    return CALL(st->ops, pool_list, st, ctx, after ? after : "", fn, user);
+}
+
+int pst_pool_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, bool force)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    return CALL(st->ops, pool_destroy, st, ctx, pool, force);
+}
+
+int pst_cont_create(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                    const struct pst_cont_props *props, struct pst_cont_info *ret)
+{
+    struct pst_cont_props p = *props;
+
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    CHECK(pst_label_check(label));
+    p.chunk_size = p.chunk_size ? p.chunk_size : PST_CHUNK_DEFAULT;
+    p.mode = p.mode ? p.mode : 0755;
+    if (p.chunk_size < PST_CHUNK_MIN || p.chunk_size > PST_CHUNK_MAX || !is_pow2(p.chunk_size) || p.mode & ~07777u)
+        return -EINVAL;
+    return CALL(st->ops, cont_create, st, ctx, pool, label, &p, ret);
+}
+
+int pst_cont_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                   struct pst_cont_info *ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    CHECK(pst_label_check(label));
+    return CALL(st->ops, cont_query, st, ctx, pool, label, ret);
+}
+
+int pst_cont_list(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *after,
+                  int (*fn)(const struct pst_cont_info *, void *), void *user)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    return CALL(st->ops, cont_list, st, ctx, pool, after ? after : "", fn, user);
+}
+
+int pst_cont_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    CHECK(pst_label_check(label));
+    return CALL(st->ops, cont_destroy, st, ctx, pool, label);
+}
+
+int pst_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                  struct pst_cont **ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_label_check(pool));
+    CHECK(pst_label_check(label));
+    return CALL(st->ops, cont_open, st, ctx, pool, label, ret);
+}
+
+void pst_cont_close(struct pst_cont *c)
+{
+    if (c)
+        c->store->ops->cont_close(c);
+}
+
+#define NS(c, fn, ...) CALL((c)->store->ops, fn, c, __VA_ARGS__)
+
+int pst_store_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     struct pst_attr *ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    return NS(c, lookup, ctx, parent, name, ret);
+}
+
+int pst_store_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret)
+{
+    CHECK(ctx_check(ctx));
+    return NS(c, getattr, ctx, ino, ret);
+}
+
+int pst_store_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask,
+                      const struct pst_attr *in, struct pst_attr *ret)
+{
+    CHECK(ctx_check(ctx));
+    if (mask & ~(PST_SET_MODE | PST_SET_UID | PST_SET_GID | PST_SET_SIZE | PST_SET_ATIME | PST_SET_MTIME |
+                 PST_SET_ATIME_NOW | PST_SET_MTIME_NOW | PST_SET_CTIME))
+        return -EINVAL;
+    if ((mask & PST_SET_SIZE) && in->size > PST_FILE_MAX)
+        return -EFBIG;
+    return NS(c, setattr, ctx, ino, mask, in, ret);
+}
+
+int pst_store_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                   const struct pst_new *in, struct pst_attr *ret, bool *ret_created)
+{
+    size_t n;
+
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    switch (in->mode & S_IFMT) {
+    case S_IFLNK:
+        n = in->target ? strnlen(in->target, PST_SYMLINK_MAX + 1) : 0;
+        if (n == 0)
+            return -ENOENT; /* POSIX symlink(2) with an empty target */
+        if (n > PST_SYMLINK_MAX)
+            return -ENAMETOOLONG;
+        break;
+    case S_IFCHR:
+    case S_IFBLK:
+        if (ctx->cred && ctx->cred->uid != 0)
+            return -EPERM;
+        break;
+    case S_IFREG:
+    case S_IFDIR:
+    case S_IFIFO:
+    case S_IFSOCK:
+        break;
+    default:
+        return -EINVAL;
+    }
+    return NS(c, make, ctx, parent, name, in, ret, ret_created);
+}
+
+int pst_store_readlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_target, size_t size)
+{
+    CHECK(ctx_check(ctx));
+    return NS(c, readlink, ctx, ino, ret_target, size);
+}
+
+int pst_store_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t parent, const char *name,
+                   struct pst_attr *ret)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    return NS(c, link, ctx, ino, parent, name, ret);
+}
+
+int pst_store_unlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    return NS(c, unlink, ctx, parent, name);
+}
+
+int pst_store_rmdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    return NS(c, rmdir, ctx, parent, name);
+}
+
+int pst_store_rename(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     uint64_t new_parent, const char *new_name, uint32_t flags)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    CHECK(pst_name_check(new_name));
+    if (flags != 0 && flags != PST_RENAME_NOREPLACE && flags != PST_RENAME_EXCHANGE)
+        return -EINVAL;
+    return NS(c, rename, ctx, parent, name, new_parent, new_name, flags);
+}
+
+int pst_store_readdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t cookie, bool with_attr,
+                      pst_dirent_fn fn, void *user)
+{
+    CHECK(ctx_check(ctx));
+    return NS(c, readdir, ctx, ino, cookie, with_attr, fn, user);
+}
+
+int pst_store_parent(struct pst_cont *c, uint64_t ino, uint64_t *ret_parent)
+{
+    return NS(c, parent, ino, ret_parent);
+}
+
+int pst_store_statfs(struct pst_cont *c, struct pst_statfs *ret)
+{
+    return NS(c, statfs, ret);
+}
+
+static int xattr_name_check(const char *name)
+{
+    size_t n = strnlen(name, PST_XATTR_NAME_MAX + 1);
+    return n == 0 ? -EINVAL : n > PST_XATTR_NAME_MAX ? -ERANGE : 0;
+}
+
+int pst_store_setxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                       const void *value, size_t len, uint32_t flags)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(xattr_name_check(name));
+    if (len > PST_XATTR_SIZE_MAX)
+        return -E2BIG;
+    if (flags != 0 && flags != PST_XATTR_CREATE && flags != PST_XATTR_REPLACE)
+        return -EINVAL;
+    return NS(c, setxattr, ctx, ino, name, value, len, flags);
+}
+
+int64_t pst_store_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                           void *ret_value, size_t size)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(xattr_name_check(name));
+    return NS(c, getxattr, ctx, ino, name, ret_value, size);
+}
+
+int64_t pst_store_listxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_names, size_t size)
+{
+    CHECK(ctx_check(ctx));
+    return NS(c, listxattr, ctx, ino, ret_names, size);
+}
+
+int pst_store_removexattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name)
+{
+    CHECK(ctx_check(ctx));
+    CHECK(xattr_name_check(name));
+    return NS(c, removexattr, ctx, ino, name);
+}
+
+int pst_store_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                   struct pst_attr *ret)
+{
+    CHECK(ctx_check(ctx));
+    if (accmode & ~(R_OK | W_OK) || (trunc && !(accmode & W_OK)))
+        return -EINVAL;
+    return NS(c, open, ctx, ino, accmode, trunc, ret);
+}
+
+void pst_store_release(struct pst_cont *c, uint64_t ino)
+{
+    c->store->ops->release(c, ino);
+}
+
+int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)
+{
+    if (depth == 0 || depth > 4096)
+        return -EINVAL;
+    return CALL(st->ops, queue_open, st, depth, ret);
+}
+
+void pst_queue_close(struct pst_queue *q)
+{
+    if (q)
+        q->store->ops->queue_close(q);
+}
+
+/* What an operation of each kind must look like; 0 or -errno. */
+static int op_check(const struct pst_op *op)
+{
+    uint64_t sum = 0;
+
+    CHECK(ctx_check(&op->ctx));
+    if (op->meta_len > PST_META_MAX)
+        return -EINVAL;
+    switch (op->kind) {
+    case PST_OP_READ:
+    case PST_OP_WRITE:
+    case PST_OP_CHUNK_READ:
+    case PST_OP_CHUNK_REPLACE:
+        for (uint32_t i = 0; i < op->iovcnt; i++)
+            sum += op->iov[i].iov_len;
+        if (sum != op->length)
+            return -EINVAL;
+        if (op->length > (op->kind == PST_OP_READ || op->kind == PST_OP_WRITE ? PST_IO_MAX : PST_CHUNK_MAX))
+            return -EMSGSIZE;
+        break;
+    case PST_OP_PUNCH:
+    case PST_OP_ALLOCATE:
+        if (op->length == 0)
+            return -EINVAL;
+        break;
+    case PST_OP_SEEK_DATA:
+    case PST_OP_SEEK_HOLE:
+    case PST_OP_FSYNC:
+    case PST_OP_SYNCFS:
+        return 0;
+    default:
+        return -EINVAL;
+    }
+    if (op->kind == PST_OP_CHUNK_READ || op->kind == PST_OP_CHUNK_REPLACE)
+        return op->offset > PST_FILE_MAX / PST_CHUNK_MIN ? -EFBIG : 0;
+    if (op->kind == PST_OP_READ || op->kind == PST_OP_PUNCH)
+        return op->offset > INT64_MAX || op->length > INT64_MAX - op->offset ? -EINVAL : 0;
+    if (op->flags & PST_OPF_APPEND)
+        return 0;
+    return op->offset > PST_FILE_MAX || op->length > PST_FILE_MAX - op->offset ? -EFBIG : 0;
+}
+
+int pst_queue_submit(struct pst_queue *q, struct pst_op *op)
+{
+    CHECK(op_check(op));
+    return q->store->ops->queue_submit(q, op);
+}
+
+int pst_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns)
+{
+    return q->store->ops->queue_reap(q, ret_ops, max, timeout_ns);
+}
+
+int pst_queue_fd(struct pst_queue *q)
+{
+    return q->store->ops->queue_fd(q);
+}
+
+int64_t pst_queue_run(struct pst_queue *q, struct pst_op *op)
+{
+    struct pst_op *done = NULL;
+
+    CHECK(pst_queue_submit(q, op));
+    while (!done) {
+        int n = pst_queue_reap(q, &done, 1, UINT64_MAX);
+        if (n < 0)
+            return n;
+    }
+    return op->result;
+}
+
+void pst_store_stats(struct pst_store *st, pst_stat_fn fn, void *user)
+{
+    if (st->ops->stats)
+        st->ops->stats(st, fn, user);
+}
+
+void pst_store_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user)
+{
+    if (st->ops->describe)
+        st->ops->describe(st, fn, user);
+}
+
+int64_t pst_store_scrub(struct pst_store *st,
+                        void (*report)(void *user, const char *pool, const char *cont, uint64_t ino, uint64_t offset,
+                                       uint64_t length),
+                        void *user, const volatile bool *cancel)
+{
+    return CALL(st->ops, scrub, st, report, user, cancel);
+}
+
+int pst_store_backup(struct pst_store *st, const char *dir)
+{
+    return CALL(st->ops, backup, st, dir);
+}
