@@ -40,6 +40,7 @@ enum key_space {
     KEY_GARBAGE = 'G', /* G cont ino: chunks are being deleted in the background */
     KEY_REPLY = 'R',   /* R client slot */
     KEY_USAGE = 'U',   /* U cont: bytes and objects in use */
+    KEY_CONT_GC = 'g', /* g cont: the container was destroyed, its keys are being deleted in the background */
 };
 
 struct key {
@@ -93,6 +94,28 @@ int txn_commit(struct txn *t, uint64_t *ret_lsn);
 /* This transaction gives space back (unlink, truncate, destroy): it may use the reserve. */
 void txn_set_reserved(struct txn *t);
 void txn_drop(struct txn *t); /* accepts NULL */
+struct engine *txn_engine(struct txn *t);
+
+/*
+ * What the namespace keeps in memory and must move with a commit: usage, cached inodes (ns.h). A transaction has one
+ * pointer for it, NULL at first. If it is set, txn_commit calls ns_txn_begin before it builds the record (more keys may
+ * be put there; an error fails the commit), and ns_txn_end once the record is applied, or the commit failed; txn_drop
+ * calls ns_txn_end alone. begin takes a lock that end releases: usage records are in the order of the log.
+ */
+struct ns_txn;
+struct ns_txn **txn_ns(struct txn *t);
+int ns_txn_begin(struct txn *t, struct ns_txn *n);
+void ns_txn_end(struct txn *t, struct ns_txn *n, bool committed); /* frees n */
+
+/*
+ * The engine holds a struct ns * (NULL until open; a store opened read-only for check has none). ns_open comes after
+ * replay and after space is marked: it deletes orphans and starts the background deleter. ns_close, before the last sync,
+ * stops it.
+ */
+struct ns;
+int ns_open(struct engine *e, struct ns **ret);
+void ns_close(struct engine *e, struct ns *ns);
+extern const struct pst_store_ops local_ops; /* ops.c */
 
 /* ---- durability (sync.c) ---- */
 
@@ -117,6 +140,9 @@ void eng_lock_ns(struct engine *e);
 void eng_unlock_ns(struct engine *e);
 void eng_lock_inode(struct engine *e, uint64_t cont, uint64_t ino);
 void eng_unlock_inode(struct engine *e, uint64_t cont, uint64_t ino);
+/* The stripes of up to 8 inodes of a container, each once; unlock with the same list. */
+void eng_lock_inodes(struct engine *e, uint64_t cont, const uint64_t *inos, int n);
+void eng_unlock_inodes(struct engine *e, uint64_t cont, const uint64_t *inos, int n);
 
 /* ---- space (alloc.c): blocks of PST_BLOCK bytes in the data file ---- */
 
@@ -147,6 +173,7 @@ struct inode {
     uint64_t parent;      /* directories: for ".." */
     uint64_t entries;     /* directories: number of names, without "." and ".." */
     uint64_t next_cookie; /* directories */
+    uint64_t digest;      /* directories: sum over the entries of a hash of each, so that a lost entry is noticed */
     uint32_t xattrs;      /* number of extended attributes */
     char *target;         /* symbolic links: owned; NULL otherwise */
 };
@@ -155,6 +182,9 @@ int inode_get(struct engine *e, uint64_t cont, uint64_t ino, struct inode *ret);
 /* Puts the record into the transaction. The caller holds the inode's lock from inode_get until after txn_commit. */
 void inode_put(struct txn *t, uint64_t cont, const struct inode *i);
 void inode_done(struct inode *i);
+/* The codec, for check and scrub: 0, -EBADMSG (a field is out of its range), -ENOMEM. */
+int inode_decode(uint64_t ino, const void *p, size_t n, struct inode *ret);
+struct key inode_key(uint64_t cont, uint64_t ino);
 /* Adds to the container's (and pool's) usage within the transaction. Negative: gives back. -EDQUOT over a quota. */
 int usage_add(struct txn *t, uint64_t cont, int64_t bytes, int64_t objects);
 
