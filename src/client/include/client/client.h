@@ -18,6 +18,9 @@ struct cl_options {
     uint32_t threads;           /* data queues, each with a thread; 0: 2 */
     uint32_t depth;             /* operations in flight per queue; 0: 64 */
     uint64_t write_behind;      /* bytes of dirty data kept at most, all files together; 0: 64 MiB */
+    uint64_t read_ahead;        /* bytes fetched ahead of a sequential reader, per file; 0: 4 MiB; UINT64_MAX: none */
+    uint32_t timeout_ms;        /* of one operation, reconnecting included; 0: 30000 */
+    bool create;                /* make the pool and the container if they are not there */
     bool durable_close;         /* cl_close is cl_fsync as well (durability=close) */
     const char *purpose;        /* "mount", "cli", "api": for the server's status */
     const char *token_file, *ca_file, *cert_file, *key_file; /* credentials; NULL: from the environment or found */
@@ -34,7 +37,10 @@ int cl_connect(const char *url, const struct cl_options *o, struct client **ret,
 int cl_disconnect(struct client *c);
 struct pst_store *cl_store(struct client *c);
 struct pst_cont *cl_cont(struct client *c);
-/* A context for a mutating call on behalf of cred: takes a free slot (waits for one) and the slot's next sequence. */
+/*
+ * A context for a mutating call on behalf of cred (borrowed). The store below numbers the call for exactly once where
+ * a connection can lose the answer; an embedded one needs no number.
+ */
 void cl_ctx_begin(struct client *c, const struct pst_cred *cred, struct pst_ctx *ret);
 /* After the call returned for good (not for a retry). */
 void cl_ctx_end(struct client *c, struct pst_ctx *ctx);
@@ -56,6 +62,8 @@ int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset);
 /* Write-behind: may return before the bytes are sent; an error then shows at cl_flush, cl_fsync or cl_close. */
 int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset);
 int64_t cl_append(struct cl_file *f, const void *buf, size_t len);
+/* The same, told where the bytes went. */
+int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset);
 /* Everything written through this handle has reached the server; reports (once) what failed since the last report. */
 int cl_flush(struct cl_file *f);
 int cl_fsync(struct cl_file *f);
