@@ -19,7 +19,45 @@
 #define LOG_COMPONENT "store"
 #include "base/log.h"
 
-struct engine; /* one opened store; starts with struct pst_store */
+struct engine; /* one opened store; starts with struct pst_store (engine.h) */
+
+/* ---- the parts, joined at open and close (open.c) ---- */
+
+/*
+ * Called in this order at open, once the log is replayed, the bitmap of blocks is built and transactions may be
+ * committed; in the reverse order at close, when transactions may still be committed. Each keeps its state behind
+ * e->ns and e->data (engine.h). 0 or -errno: a failed open cleans up after itself and its close is not called.
+ */
+int ns_open(struct engine *e);
+void ns_close(struct engine *e);
+int data_open(struct engine *e);
+void data_close(struct engine *e);
+/* Their share of pst_store_ops.stats. */
+void ns_stats(struct engine *e, pst_stat_fn fn, void *user);
+void data_stats(struct engine *e, pst_stat_fn fn, void *user);
+
+/*
+ * Offline check: both walk their keys and call check_problem once per finding. 0 when the walk got to its end, or
+ * -errno. The blocks that chunk records name are compared by the caller.
+ */
+struct check;
+void check_problem(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int ns_check(struct engine *e, struct check *c);
+int data_check(struct engine *e, struct check *c);
+
+/*
+ * The extents a chunk record (value of a KEY_CHUNK key) names, for the bitmap at open (chunk.c). Stops at fn's first
+ * non-zero return and returns it; -EIO for a value that is not a chunk record.
+ */
+int chunk_for_each_extent(const void *value, size_t len, int (*fn)(void *user, uint64_t block, uint32_t nblocks),
+                          void *user);
+
+/* The table of the engine (ops.c), and the entries that the substrate has for it. */
+extern const struct pst_store_ops local_ops;
+void local_close(struct pst_store *st);
+void local_stats(struct pst_store *st, pst_stat_fn fn, void *user);
+void local_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user);
+int local_backup(struct pst_store *st, const char *dir);
 
 /* ---- index: keys to values, ordered by key bytes; every read is verified (index.c) ---- */
 
@@ -74,6 +112,8 @@ void idx_iter_free(struct idx_iter *it);
 
 /* ---- transactions: a set of puts and deletes that happens whole or not at all (txn.c) ---- */
 
+#define TXN_MAX (1 * MiB) /* bytes of keys and values in one transaction: -E2BIG from txn_commit past that */
+
 struct txn;
 struct txn *txn_new(struct engine *e); /* NULL: no memory */
 void txn_put(struct txn *t, const struct key *k, const void *value, size_t len);
@@ -127,8 +167,15 @@ struct sync_wait {
     uint64_t lsn;
     void (*fn)(struct sync_wait *w, int err);
 };
-void eng_sync_async(struct engine *e, struct sync_wait *w);
+void eng_sync_async(struct engine *e, struct sync_wait *w); /* fn must not wait for a lock that is held over eng_sync */
 uint64_t eng_last_lsn(struct engine *e);
+/*
+ * Blocks of the data file were written (the I/O has come back): called before txn_commit of the transaction that names
+ * them, so that sync.c flushes the file before that record.
+ */
+void eng_data_written(struct engine *e);
+/* -EIO after an I/O error made the store read-only, -EROFS when it was opened so, else 0. */
+int eng_writable(struct engine *e);
 
 /* ---- locks ---- */
 
@@ -164,7 +211,11 @@ void alloc_space(struct engine *e, uint64_t *ret_free, uint64_t *ret_total);
 uint64_t alloc_read_begin(struct engine *e);
 void alloc_read_end(struct engine *e, uint64_t ticket);
 
-/* ---- disk I/O (io.h) is a table of its own ---- */
+/* ---- disk I/O (io.h is a table of its own) ---- */
+
+struct io;
+/* A context on the data file for one thread; depth: requests in flight at most. Closed by io->ops->close. */
+int eng_io_open(struct engine *e, uint32_t depth, struct io **ret);
 
 /* ---- inodes (inode.c) ---- */
 
