@@ -13,7 +13,6 @@ struct wal;   /* log.c */
 struct sync;  /* sync.c */
 struct alloc; /* alloc.c */
 struct locks; /* locks.c */
-struct ns_state;
 struct data_state;
 
 struct engine {
@@ -25,7 +24,7 @@ struct engine {
     struct sync *sync;
     struct alloc *alloc;
     struct locks *locks;
-    struct ns_state *ns;     /* ns_open .. ns_close */
+    struct ns *ns;           /* ns_open .. ns_close; NULL in a read-only store */
     struct data_state *data; /* data_open .. data_close */
 
     const struct io_ops *io_ops;

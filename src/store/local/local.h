@@ -25,13 +25,17 @@ struct engine; /* one opened store; starts with struct pst_store (engine.h) */
 
 /*
  * Called in this order at open, once the log is replayed, the bitmap of blocks is built and transactions may be
- * committed; in the reverse order at close, when transactions may still be committed. Each keeps its state behind
- * e->ns and e->data (engine.h). 0 or -errno: a failed open cleans up after itself and its close is not called.
+ * committed (not for a store opened read-only); in the reverse order at close, when transactions may still be
+ * committed. Their state is e->data and e->ns (engine.h): set before the call returns, so that the deleter of ns_open
+ * may use the data path. 0 or -errno: a failed open cleans up after itself and its close is not called. data_open is
+ * called for read-only stores too.
  */
-int ns_open(struct engine *e);
-void ns_close(struct engine *e);
 int data_open(struct engine *e);
 void data_close(struct engine *e);
+struct ns;
+/* Deletes orphans and starts the background deleter; ns_close stops it. */
+int ns_open(struct engine *e, struct ns **ret);
+void ns_close(struct engine *e, struct ns *ns);
 /* Their share of pst_store_ops.stats. */
 void ns_stats(struct engine *e, pst_stat_fn fn, void *user);
 void data_stats(struct engine *e, pst_stat_fn fn, void *user);
@@ -146,16 +150,6 @@ struct ns_txn;
 struct ns_txn **txn_ns(struct txn *t);
 int ns_txn_begin(struct txn *t, struct ns_txn *n);
 void ns_txn_end(struct txn *t, struct ns_txn *n, bool committed); /* frees n */
-
-/*
- * The engine holds a struct ns * (NULL until open; a store opened read-only for check has none). ns_open comes after
- * replay and after space is marked: it deletes orphans and starts the background deleter. ns_close, before the last sync,
- * stops it.
- */
-struct ns;
-int ns_open(struct engine *e, struct ns **ret);
-void ns_close(struct engine *e, struct ns *ns);
-extern const struct pst_store_ops local_ops; /* ops.c */
 
 /* ---- durability (sync.c) ---- */
 
