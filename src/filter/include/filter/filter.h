@@ -1,0 +1,66 @@
+/*
+ * Filters: inline services on store I/O. A filter is a store on top of another one (`next`), of which it changes only
+ * what it is for; everything else is passed on. Filters stack, and nothing above or below them knows that they are there.
+ *
+ * Writing one: embed struct filter, call filter_init, replace entries of f->ops. An entry that a filter does not
+ * replace works on the objects of this header: containers are (at least) a struct pst_cont with `next` set, queues a
+ * struct filter_queue. Operations on their way down carry the lower container; on their way up they get back what the
+ * submitter had put there.
+ */
+#ifndef FILTER_FILTER_H
+#define FILTER_FILTER_H
+
+#include "store/store.h"
+
+struct filter {
+    struct pst_store st;      /* st.next is owned: closed with the filter */
+    struct pst_store_ops ops; /* this instance's table: forwards, where the filter has nothing of its own */
+};
+
+/* Fills in the table that passes everything on. name: static. */
+void filter_init(struct filter *f, const char *name, struct pst_store *next);
+
+/* An operation that is on its way through a filter: what the submitter had in it. On one list at a time. */
+struct filter_frame {
+    struct list link;
+    struct pst_op *op;
+    struct pst_cont *cont;
+    void *user;
+    uint64_t due_ns; /* the filter's */
+};
+
+struct filter_queue {
+    struct pst_queue q;
+    struct pst_queue *next;
+    struct filter_frame *frames; /* as many as the queue is deep */
+    struct list free;
+};
+/* For filters with queues of their own (fq is zeroed memory). done closes the lower queue. */
+int filter_queue_init(struct filter_queue *fq, struct pst_store *st, uint32_t depth);
+void filter_queue_done(struct filter_queue *fq);
+/* Takes a frame for op, which the filter then owns; NULL: the queue is full (-EAGAIN). */
+struct filter_frame *filter_frame_take(struct filter_queue *fq, struct pst_op *op);
+/* Submits to the lower queue. On an error the operation is as it was, and still in its frame. */
+int filter_frame_submit(struct filter_queue *fq, struct filter_frame *f);
+/* The frame of an operation that came back from the lower queue; the operation is the submitter's form again. */
+struct filter_frame *filter_frame_back(struct pst_op *op);
+/* Gives the frame back and returns its operation, ready to be handed up. */
+struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f);
+
+/* ---- the filters there are ---- */
+
+struct filter_type {
+    const char *name, *help;
+    /* On an error `next` stays the caller's, and err has a line for people. */
+    int (*open)(struct pst_store *next, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                size_t err_size);
+};
+/* NULL past the last one. */
+const struct filter_type *filter_type(size_t i);
+/*
+ * Puts a filter on top: "NAME" or "NAME:key=value,key=value". 0, -EINVAL (unknown name or key, a bad value: err says
+ * which), -ENOMEM. On an error `next` stays the caller's.
+ */
+int filter_push(const char *spec, struct pst_store *next, struct pst_store **ret, char *err, size_t err_size);
+
+#endif
