@@ -22,17 +22,3 @@ int data_check(struct engine *e, struct check *c)
     (void)e, (void)c;
     return 0;
 }
-
-/* A bare list of extents: u64 block, u32 count. */
-int chunk_for_each_extent(const void *value, size_t len, int (*fn)(void *, uint64_t, uint32_t), void *user)
-{
-    struct rbuf r = rbuf_of(value, len);
-    while (rbuf_left(&r)) {
-        uint64_t block = rbuf_u64(&r);
-        uint32_t n = rbuf_u32(&r);
-        int err = r.err ? r.err : fn(user, block, n);
-        if (err)
-            return err;
-    }
-    return 0;
-}
