@@ -42,7 +42,10 @@ int cap_mint(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, struct
 int cap_narrow(const struct cap *in, const struct cap_grant *g, struct cap *ret);
 /* Key id of a well-formed capability, unverified: to find the key. -EBADMSG. */
 int cap_key_id(const void *bytes, size_t len, uint64_t *ret_key_id);
-/* Verifies the chain and folds the caveats. -EBADMSG malformed, -EACCES wrong mac. Does not look at clocks. */
+/*
+ * Verifies the chain and folds the caveats. -EBADMSG malformed; -EACCES wrong mac, or caveats that leave nothing.
+ * Does not look at clocks.
+ */
 int cap_verify(const uint8_t key[CAP_KEY_BYTES], const void *bytes, size_t len, struct cap_grant *ret);
 /* Does a verified grant allow this? 0; -EACCES rights, object or container; -ERANGE range; -EKEYEXPIRED. */
 int cap_check(const struct cap_grant *g, uint64_t cont, uint64_t ino, uint32_t rights, uint64_t offset,

@@ -1,0 +1,118 @@
+/*
+ * The control server: the services of proto/penstock/v1 over a store, with sessions, capabilities and authentication.
+ * What the data plane needs of it is the second half: tickets, capabilities, revocation.
+ */
+#ifndef CONTROL_SERVICE_H
+#define CONTROL_SERVICE_H
+
+#include "control/cap.h"
+#include "control/rpc.h"
+#include "control/session.h"
+#include "store/store.h"
+
+#include <sys/socket.h>
+
+#define CTL_PROTOCOL      1u
+#define CTL_ENDPOINTS_MAX 64u
+
+/* Who may open sessions. A token's hash, or a client certificate whose common name or URI is `name`. */
+struct ctl_cred {
+    char name[SESS_NAME_MAX + 1];
+    bool by_token, by_cert;
+    uint8_t token_hash[32]; /* token_hash() */
+    uint32_t uid, gid;
+    bool any_uid; /* may assert any uid, gid and groups */
+    bool admin;   /* may create and destroy pools and containers, scrub, revoke */
+};
+
+struct ctl_listen {
+    const char *addr;
+    const struct rpc_tls *tls; /* NULL: plain */
+    bool insecure;             /* plain off loopback */
+};
+
+struct ctl_endpoint {
+    char provider[32];
+    struct sockaddr_storage addr;
+    socklen_t addr_len;
+    uint32_t shard;
+    char text[80];
+};
+
+/* A data connection, for status. */
+struct ctl_connection {
+    uint8_t session[SESS_ID_BYTES];
+    const char *peer, *provider, *device;
+    bool rdma;
+    uint32_t shard;
+    uint64_t requests, bytes_in, bytes_out;
+};
+
+/* The daemon's side; each may be NULL. Called from control threads, several at once, without locks held. */
+struct ctl_hooks {
+    void *user;
+    /* A session has ended: its data connections are to be dropped. Must not block for long; ends before, and only
+     * before, the session's containers are closed for good (the last sess_cont_put). */
+    void (*session_gone)(void *user, const uint8_t id[SESS_ID_BYTES]);
+    void (*connections)(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg);
+    void (*facts)(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg);
+    void (*metrics)(void *user, pst_stat_fn fn, void *arg);
+};
+
+struct ctl_config {
+    const struct ctl_listen *listen;
+    size_t nlisten;
+    const struct ctl_cred *creds; /* copied */
+    size_t ncreds;
+    /* Also let in whom the token file beside each local address reaches: they act as this process's uid and gid, with
+     * any_uid if that is root, as administrators. */
+    bool local_token;
+    const char *role; /* "server", "agent" */
+    struct sess_limits limits;
+    uint32_t threads;   /* 0: 8 */
+    uint32_t max_calls; /* 0: 4096 */
+    /* Addresses of data connections; copied. What a client is told when it opens a session. */
+    const struct ctl_endpoint *endpoints;
+    size_t nendpoints;
+    struct ctl_hooks hooks;
+};
+
+struct ctl_server;
+
+/*
+ * Listens and serves. The store is borrowed and outlives the server. 0, or -errno and a line for people in err.
+ * ctl_port: of listen[i], 0 for a Unix socket.
+ */
+int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
+                     size_t err_size);
+int ctl_server_port(const struct ctl_server *s, size_t i);
+/* Health turns to NOT_SERVING, no new calls or sessions, calls end (grace_ms), sessions are closed. */
+void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms);
+/* After stop, and after all sess and sess_cont are put back. Accepts NULL. */
+void ctl_server_free(struct ctl_server *s);
+
+/* ---- for the data plane; any thread ---- */
+
+/* A connect request's ticket: 0 and the session (counted, sess_put): its id, data key and client id. -EACCES. */
+int ctl_ticket_use(struct ctl_server *s, const void *ticket, size_t len, uint32_t shard, struct sess **ret);
+/*
+ * Verifies a capability that this session presents. 0, the grant, and the container it is for (counted,
+ * sess_cont_put): held while requests under the capability are possible. Every refusal is counted:
+ * -EBADMSG, -EACCES (forged, foreign), -EKEYREVOKED (revoked, or the session is over).
+ */
+int ctl_cap_verify(struct ctl_server *s, const struct sess *who, const void *bytes, size_t len,
+                   struct cap_grant *ret_grant, struct sess_cont **ret_cont);
+/*
+ * Revocation, cheaply: while ctl_generation is what it was when a capability was found good, its key is still good.
+ * When it has changed, ctl_cap_alive tells (counting a refusal), and the new generation is remembered, read before.
+ */
+uint64_t ctl_generation(const struct ctl_server *s);
+bool ctl_cap_alive(struct ctl_server *s, const struct cap_grant *g);
+/* cap_check with the refusals counted; now_wall_ns only matters for grants that expire. */
+int ctl_cap_check(struct ctl_server *s, const struct cap_grant *g, uint64_t ino, uint32_t rights, uint64_t offset,
+                  uint64_t length);
+void ctl_refuse(struct ctl_server *s, enum refusal r);
+/* All figures of the control plane, the store and the hooks: for the Prometheus page. */
+void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg);
+
+#endif
