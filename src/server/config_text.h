@@ -1,0 +1,66 @@
+/* The configuration as it is written: strings, in the shape of the YAML file. Flags are written over it. */
+#ifndef SERVER_CONFIG_TEXT_H
+#define SERVER_CONFIG_TEXT_H
+
+#include "server/config.h"
+
+struct text_store {
+    char *url;
+    char **options;
+    unsigned options_count;
+};
+struct text_container {
+    char *label, *chunk_size, *quota, *uid, *gid, *mode;
+};
+struct text_pool {
+    char *label, *quota, *uid, *gid, *mode;
+    struct text_container *containers;
+    unsigned containers_count;
+};
+struct text_tls {
+    char *ca, *cert, *key;
+};
+struct text_control {
+    char **listen;
+    unsigned listen_count;
+    char *insecure, *lease, *max_sessions;
+    struct text_tls tls;
+};
+struct text_data {
+    char *listen, *advertise, *provider, *require_rdma, *security, *shards, *credits, *spin_us, *buffer_size,
+        *buffer_memory, *max_connections;
+};
+struct text_credential {
+    char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin;
+};
+struct text_metrics {
+    char *listen;
+};
+struct text_values {
+    struct text_store store;
+    char **filters;
+    unsigned filters_count;
+    struct text_pool *pools;
+    unsigned pools_count;
+    struct text_control control;
+    struct text_data data;
+    struct text_credential *credentials;
+    unsigned credentials_count;
+    struct text_metrics metrics;
+    char *log, *user, *drain;
+};
+
+#define TEXT_FLAGS 64
+struct srv_text {
+    struct text_values *v; /* allocated as cyaml does it: malloc and free */
+    char *path;            /* of the file; NULL: none was read */
+    bool set[TEXT_FLAGS];  /* by the flag of this number (srv_config_flag_at) */
+};
+
+/* 0 or -errno; err as in srv_config_load. */
+int text_load(struct srv_text *t, const char *path, char *err, size_t err_size);
+void text_free_values(struct text_values *v);
+/* Line (from 1) of "data.shards" or "pools[0].label" in the file that was read; 0: not from there. */
+unsigned text_line(const struct srv_text *t, const char *key);
+
+#endif

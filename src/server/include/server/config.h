@@ -1,0 +1,115 @@
+/*
+ * The daemon's configuration: a YAML file (penstock.yaml(5)), and for every option of it a flag of `penstock serve`.
+ * Flags win over the file. Everything is checked before anything is opened; an error names the key, the value, what is
+ * allowed, and the line of the file.
+ */
+#ifndef SERVER_CONFIG_H
+#define SERVER_CONFIG_H
+
+#include "base/log.h"
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Defaults and limits, with the unit. */
+#define SRV_CONTROL_LISTEN  "127.0.0.1:7440"
+#define SRV_METRICS_LISTEN  "127.0.0.1:7441"
+#define SRV_SHARDS_MAX      64u
+#define SRV_LEASE_MS        30000u
+#define SRV_DRAIN_MS        10000u
+#define SRV_SESSIONS        4096u
+#define SRV_CONNECTIONS     16384u
+#define SRV_BUFFER_BYTES    (1 * MiB) /* one buffer: the unit in which large requests are split */
+#define SRV_BUFFER_MEMORY   (64 * MiB) /* all buffers of one shard */
+#define SRV_SPIN_US         20u
+
+struct srv_container {
+    const char *label;
+    struct pst_cont_props props;
+};
+
+struct srv_pool {
+    const char *label;
+    uint64_t quota_bytes;
+    uint32_t uid, gid, mode;
+    struct srv_container *containers;
+    unsigned ncontainers;
+};
+
+/* Who may open a session: by a token, or by the common name of a client certificate. */
+struct srv_credential {
+    const char *name, *token, *token_file, *cn;
+    uint32_t uid, gid;
+    bool any_uid; /* may act for every uid (mounts for several users) */
+    bool admin;   /* may create and destroy pools, scrub, revoke others' capabilities */
+};
+
+/* All strings belong to the struct. */
+struct srv_config {
+    struct srv_text *text; /* private */
+
+    const char *store_url;
+    struct pst_option *store_opts;
+    unsigned nstore_opts;
+    char **filters;
+    unsigned nfilters;
+    struct srv_pool *pools;
+    unsigned npools;
+    struct srv_credential *credentials;
+    unsigned ncredentials;
+
+    char **control_listen;
+    unsigned ncontrol_listen;
+    bool insecure;
+    const char *tls_ca, *tls_cert, *tls_key; /* all three or none */
+    uint64_t lease_ms, max_sessions;
+
+    const char *data_listen; /* host:port; NULL: the host of the first control address, any port */
+    const char *data_advertise;
+    const char *data_provider;
+    bool data_require_rdma, data_clear; /* data_clear: security: clear */
+    uint64_t data_shards; /* never 0 */
+    uint64_t data_credits, data_spin_us, data_buffer_bytes, data_buffer_memory, max_connections;
+
+    const char *metrics_listen; /* NULL: off */
+    enum log_level log;
+    const char *run_as; /* a user's name; NULL: stay */
+    uint64_t drain_ms;
+};
+
+struct srv_config *srv_config_new(void);
+void srv_config_free(struct srv_config *c); /* accepts NULL */
+/* Reads a file. 0, -errno of reading it, -EINVAL with the line in err. Once, before the flags. */
+int srv_config_load(struct srv_config *c, const char *path, char *err, size_t err_size);
+/* Sets what the flag `name` (without dashes) stands for. A repeatable flag adds; the first one replaces the file's list. */
+int srv_config_flag(struct srv_config *c, const char *name, const char *value, char *err, size_t err_size);
+/* Parses and checks all; then the fields above are set. */
+int srv_config_finish(struct srv_config *c, char *err, size_t err_size);
+/* The options as "key: value" lines, without secrets: for status and support. Before or after finish. */
+void srv_config_describe(const struct srv_config *c, void (*fn)(void *user, const char *key, const char *value),
+                         void *user);
+
+struct srv_flag {
+    const char *name, *arg, *help; /* arg NULL: takes none */
+};
+/* NULL past the last. */
+const struct srv_flag *srv_config_flag_at(size_t i);
+
+/* ---- values, as the file and the flags (and the command line's other options) write them ---- */
+
+/* "4096", "64K", "1.5G": bytes, powers of 1024. 0 or -EINVAL. */
+int srv_parse_size(const char *s, uint64_t *ret);
+/* "500ms", "30s", "5m"; without unit: seconds. */
+int srv_parse_ms(const char *s, uint64_t *ret);
+int srv_parse_uint(const char *s, uint64_t *ret);
+/* Permission bits in octal: "755", "0755". */
+int srv_parse_mode(const char *s, uint32_t *ret);
+int srv_parse_bool(const char *s, bool *ret);
+/* "host:port", "[v6]:port", "unix:/path" (port empty then). 0, -EINVAL, -ENAMETOOLONG. */
+#define SRV_HOST_MAX 256
+int srv_parse_addr(const char *s, char ret_host[SRV_HOST_MAX], uint16_t *ret_port);
+/* Is the host loopback (or a Unix socket)? Names are: "localhost" only. */
+bool srv_addr_is_local(const char *addr);
+
+#endif
