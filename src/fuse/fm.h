@@ -1,0 +1,222 @@
+/*
+ * The parts of the mount and what they know of one another.
+ *
+ *   mount.c      options, background, readiness          supervise.c  keeps the mount over a crash
+ *   worker.c     one serving process: session, signals   mnt.c        mount table, unmount
+ *   ops_*.c      the FUSE operations                     nodes.c      what the kernel has cached of each object
+ *   files.c      open file handles                       locks.c      flock and fcntl locks of this mount, pure
+ *
+ * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be counted:
+ * a node here is a cache of facts, and losing it costs a round trip, never correctness.
+ */
+#ifndef FUSE_FM_H
+#define FUSE_FM_H
+
+#define FUSE_USE_VERSION 312 /* FUSE_MAKE_VERSION(3, 12) */
+#include "fuse_mount/mount.h"
+
+#include <fuse_lowlevel.h>
+
+#include <signal.h>
+
+#define LOG_COMPONENT "mount"
+#include "base/log.h"
+
+#define FM_IO_MAX      (1 * MiB) /* one read or write of the kernel: 256 pages, its limit without a larger fs.fuse.max_pages_limit */
+#define FM_THREADS     16
+#define FM_THREADS_MAX 256
+#define FM_INIT_MAX    512 /* bytes of a FUSE_INIT request, header included; 104 today */
+
+/* ---- nodes (nodes.c): all thread-safe ---- */
+
+struct fm_nodes;
+struct fm_nodes *fm_nodes_new(void);
+void fm_nodes_free(struct fm_nodes *t);
+/* Attributes of this version go to the kernel. create: also for an object that is not known yet. */
+void fm_node_seen(struct fm_nodes *t, uint64_t ino, uint64_t change, bool create);
+/* The kernel dropped the object. */
+void fm_node_forget(struct fm_nodes *t, uint64_t ino);
+
+/* What an open means for the kernel's caches. */
+struct fm_open_hint {
+    bool keep_pages;  /* cached pages are of this version */
+    bool stale_attrs; /* cached attributes may be of another */
+};
+/* attr_ttl_ns: how long the kernel may keep attributes. */
+struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable, uint64_t attr_ttl_ns);
+void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable);
+/*
+ * The kernel acts on an open's answer when the opening process runs again, and drops stale pages only then. A request on
+ * the handle proves that it did: from here on cached pages are at least of the version that the open saw.
+ */
+void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change);
+/* Someone has it open for writing through this mount: its size in the store may be behind. */
+bool fm_node_writers(struct fm_nodes *t, uint64_t ino);
+/*
+ * The kernel asks for security.capability before each write. true: it was not there when it was last looked at, less than
+ * a second ago.
+ */
+bool fm_node_nocap(struct fm_nodes *t, uint64_t ino);
+void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap);
+
+/* ---- open files (files.c): all thread-safe ---- */
+
+struct fm_file {
+    struct cl_file *f; /* NULL: a directory */
+    uint64_t ino;
+    uint64_t change; /* version at the open */
+    bool writable;
+    _Atomic bool used; /* a request came after the open */
+    struct pst_cred cred; /* directories: who opened it */
+};
+struct fm_files;
+/*
+ * A handle's number tells the process that made it: after a restart the old ones are recognised and never taken for
+ * pointers. epoch: < 2^23.
+ */
+struct fm_files *fm_files_new(uint32_t epoch);
+/* The table must be empty: fm_files_drain. */
+void fm_files_free(struct fm_files *t);
+/* Takes file (heap) on success. */
+int fm_files_add(struct fm_files *t, struct fm_file *file, uint64_t *ret_fh);
+/* NULL: not of this process. */
+struct fm_file *fm_files_get(struct fm_files *t, uint64_t fh);
+/* Out of the table; the caller owns it. NULL: not of this process. */
+struct fm_file *fm_files_take(struct fm_files *t, uint64_t fh);
+/* Any one that is left, or NULL. */
+struct fm_file *fm_files_drain(struct fm_files *t);
+/* A handle of a process that died: was it open for writing? */
+bool fm_fh_writable(uint64_t fh);
+
+/* ---- locks (locks.c) ---- */
+
+enum lk_kind { LK_POSIX, LK_FLOCK };
+enum lk_type { LK_NONE, LK_READ, LK_WRITE };
+struct lk_range {
+    uint64_t start, end; /* both included; flock: 0 and UINT64_MAX */
+};
+/* A request that waits. Made by the caller; on the table's list from lk_set's 1 to its grant or lk_cancel. */
+struct lk_wait {
+    struct list link; /* in the object's waiters, or in a list of granted ones */
+    uint64_t ino;
+    enum lk_kind kind;
+    enum lk_type type;
+    uint64_t owner;
+    struct lk_range range;
+    int32_t pid;
+    bool queued;
+    int result; /* of a granted one: 0 or -ENOMEM */
+    void *user;
+};
+struct lk_table;
+struct lk_table *lk_new(void);
+void lk_free(struct lk_table *t);
+/*
+ * Sets, changes or (LK_NONE) removes a lock. wait NULL: does not wait. granted: requests of others that can go on now
+ * are moved there (link), each with its result. Returns 0, -EAGAIN, -EDEADLK, -ENOMEM, -ENOLCK (too many), or 1: `wait` is queued.
+ */
+int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner, struct lk_range range,
+           int32_t pid, struct lk_wait *wait, struct list *granted);
+/* Who stands in the way? LK_NONE: nobody. */
+enum lk_type lk_test(struct lk_table *t, uint64_t ino, enum lk_type type, uint64_t owner, struct lk_range range,
+                     struct lk_range *ret_range, int32_t *ret_pid);
+/* Takes a queued request off the table: true; false: it was granted before. */
+bool lk_cancel(struct lk_table *t, struct lk_wait *wait);
+/* All waiting requests, for the end. */
+void lk_drain(struct lk_table *t, struct list *ret_waits);
+
+/* ---- the mount ---- */
+
+struct fm {
+    struct client *cl;
+    struct pst_cont *cont;
+    struct fuse_session *se;
+    struct fm_nodes *nodes;
+    struct fm_files *files;
+    struct lk_table *locks;
+    double attr_timeout, entry_timeout; /* s */
+    uint64_t attr_ttl_ns;
+    bool durable_close;
+    bool exclusive; /* the store is this process's own: nobody else changes anything */
+    pthread_key_t buf_key; /* per thread: a read buffer */
+};
+
+/* Who asks: uid, gid and groups of the calling process. */
+void fm_cred(fuse_req_t req, struct pst_cred *ret);
+static inline struct fm *fm_of(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+static inline struct pst_ctx fm_ctx(const struct pst_cred *cred)
+{
+    return (struct pst_ctx){.cred = cred};
+}
+/* The errno that the kernel is told for a result inside. */
+int fm_errno(int64_t r);
+void fm_reply_err(fuse_req_t req, int64_t r);
+/* For operations on an object by its number: it is gone, so the kernel must look its name up again. */
+int fm_stale(int r);
+void fm_stat(const struct pst_attr *a, struct stat *ret);
+void fm_entry(struct fm *m, const struct pst_attr *a, struct fuse_entry_param *ret);
+
+/* The tables of ops_*.c. */
+void fm_ops_name(struct fuse_lowlevel_ops *ops);
+void fm_ops_attr(struct fuse_lowlevel_ops *ops);
+void fm_ops_file(struct fuse_lowlevel_ops *ops);
+void fm_ops_dir(struct fuse_lowlevel_ops *ops);
+void fm_ops_lock(struct fuse_lowlevel_ops *ops);
+/* Ends file: flushes and (by the mount's durability) syncs. */
+int fm_file_close(struct fm *m, struct fm_file *file);
+/* The owner's locks on the object go. */
+void fm_unlock_owner(struct fm *m, uint64_t ino, enum lk_kind kind, uint64_t owner);
+
+/* ---- processes ---- */
+
+/* What a serving process needs to know. */
+struct fm_config {
+    const char *url;
+    const char *dir; /* absolute */
+    struct fuse_mount_opts opts;
+    uint32_t epoch; /* 1 for the first process on a mount */
+};
+
+/* From a serving process to whoever waits for it. */
+struct fm_report {
+    uint32_t kind; /* enum fm_report_kind */
+    int32_t code;  /* -errno */
+    uint32_t init_len;
+    uint8_t init[FM_INIT_MAX]; /* FM_READY: the kernel's FUSE_INIT */
+    char text[512];            /* FM_FAILED */
+};
+enum fm_report_kind { FM_READY = 1, FM_FAILED };
+/* sock: SOCK_SEQPACKET. fd: passed along if >= 0. */
+int fm_report_send(int sock, const struct fm_report *r, int fd);
+/* 1, 0 at the end, -errno. ret_fd: -1 if none came. */
+int fm_report_recv(int sock, struct fm_report *ret, int *ret_fd);
+
+/* Exit codes of a serving process. */
+#define FM_EXIT_DIRTY   1  /* data could not be flushed; logged */
+#define FM_EXIT_FAILED  2  /* could not mount; reported */
+#define FM_EXIT_CONNECT 75 /* could not connect; reported */
+
+/*
+ * Serves until the unmount or SIGTERM; the signals are blocked. sock: for the report, -1: nobody waits. fuse_fd, init:
+ * from the process before; -1 and NULL: mounts. Returns an exit code.
+ */
+int fm_worker(const struct fm_config *cfg, int sock, int fuse_fd, const struct fm_report *init);
+/* Keeps a serving process alive until the unmount or SIGTERM. ready_sock: gets one report. Returns an exit code. */
+int fm_supervise(const struct fm_config *cfg, int ready_sock);
+
+/* ---- mount table (mnt.c) ---- */
+
+/* "MAJOR:MINOR" of the topmost mount on dir, if it is a Penstock mount. 0, -EINVAL: it is not. -errno. */
+int fm_mnt_find(const char *dir, char ret_dev[32]);
+/*
+ * Flushes what the kernel has dirty of it, then unmounts dir if the topmost mount is `dev` (NULL: any Penstock mount).
+ * lazy: when busy, takes it out of the tree all the same.
+ */
+int fm_mnt_umount(const char *dir, const char *dev, bool sync, bool lazy);
+/* Larger read-ahead than the kernel's 128 KiB; best effort. */
+void fm_mnt_readahead(const char *dev, uint32_t kib);
+
+#endif

@@ -1,0 +1,279 @@
+/* Open files. */
+#include "fm.h"
+
+#include "store/perm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define OPEN_FLAGS (O_ACCMODE | O_APPEND | O_TRUNC | O_DIRECT | O_SYNC | O_DSYNC | O_EXCL)
+/* The kernel's own flag for execve; open(2) cannot set it. */
+#define FMODE_EXEC 0x20
+
+static bool wants_write(int flags)
+{
+    return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* Takes f. Puts it in the table and fills what open and create tell the kernel. */
+static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, struct fuse_file_info *fi)
+{
+    struct fm_file *file = calloc(1, sizeof(*file));
+    struct fm_open_hint hint;
+    int r = -ENOMEM;
+
+    if (file) {
+        *file = (struct fm_file){.f = f, .ino = a->ino, .change = a->change, .writable = wants_write(fi->flags)};
+        r = fm_files_add(m->files, file, &fi->fh);
+    }
+    if (r) {
+        free(file);
+        cl_close(f);
+        return r;
+    }
+    hint = fm_node_open(m->nodes, a->ino, a->change, file->writable, m->attr_ttl_ns);
+    fi->keep_cache = hint.keep_pages;
+    /*
+     * An append of two mounts goes where the store says, not where this kernel thinks the end is: its page cache must not
+     * take it. O_DIRECT needs nothing: the kernel goes around its cache itself and maps files all the same.
+     */
+    fi->direct_io = (fi->flags & O_APPEND) && !m->exclusive;
+    if (hint.stale_attrs && !m->exclusive)
+        fuse_lowlevel_notify_inval_inode(m->se, a->ino, -1, 0); /* negative: attributes only; waits for nothing */
+    return 0;
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct pst_cred cred;
+    struct cl_file *f;
+    struct pst_attr a;
+    int r;
+
+    fm_cred(req, &cred);
+    r = cl_open(m->cl, &cred, ino, fi->flags & OPEN_FLAGS & ~O_EXCL, &f, &a);
+    if (r == -EACCES && (fi->flags & FMODE_EXEC)) {
+        /* A program without the read right can be run. */
+        r = cl_getattr(m->cl, &cred, ino, &a);
+        if (!r)
+            r = pst_perm_access(&cred, &a, X_OK);
+        if (!r)
+            r = cl_open(m->cl, NULL, ino, O_RDONLY, &f, &a);
+    }
+    if (!r)
+        r = opened(m, f, &a, fi);
+    if (r) {
+        fm_reply_err(req, fm_stale(r));
+        return;
+    }
+    if (fuse_reply_open(req, fi)) /* the opener was interrupted: no release comes */
+        fm_file_close(m, fm_files_take(m->files, fi->fh));
+}
+
+static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct fuse_entry_param e;
+    struct pst_cred cred;
+    struct cl_file *f;
+    struct pst_attr a;
+    int r;
+
+    fm_cred(req, &cred);
+    r = cl_create(m->cl, &cred, parent, name, (mode & 07777) | S_IFREG, fi->flags & OPEN_FLAGS, &f, &a);
+    if (!r)
+        r = opened(m, f, &a, fi);
+    if (r) {
+        fm_reply_err(req, r);
+        return;
+    }
+    fm_entry(m, &a, &e);
+    if (fuse_reply_create(req, &e, fi))
+        fm_file_close(m, fm_files_take(m->files, fi->fh));
+}
+
+int fm_file_close(struct fm *m, struct fm_file *file)
+{
+    int r = 0;
+
+    if (!file)
+        return 0;
+    if (file->f) {
+        r = cl_close(file->f);
+        fm_node_pages(m->nodes, file->ino, file->change);
+        fm_node_release(m->nodes, file->ino, file->writable);
+    }
+    free(file);
+    return r;
+}
+
+/* The handle's file; NULL: it belongs to a process that died. */
+static struct fm_file *file_of(struct fm *m, struct fuse_file_info *fi)
+{
+    struct fm_file *file = fm_files_get(m->files, fi->fh);
+
+    if (file && !file->used) {
+        file->used = true;
+        fm_node_pages(m->nodes, file->ino, file->change);
+    }
+    return file;
+}
+
+static void *read_buffer(struct fm *m)
+{
+    void *buf = pthread_getspecific(m->buf_key);
+
+    if (!buf && !posix_memalign(&buf, PST_BLOCK, FM_IO_MAX))
+        pthread_setspecific(m->buf_key, buf);
+    return buf;
+}
+
+/*
+ * A read on a handle of the process before: its user had the right, so it goes on. Only handles without the right to write:
+ * those may have lost data and must not look sound.
+ */
+static int64_t read_adopted(struct fm *m, uint64_t ino, uint64_t fh, void *buf, size_t size, uint64_t off)
+{
+    struct cl_file *f;
+    int64_t n;
+    int r;
+
+    if (fm_fh_writable(fh))
+        return -EIO;
+    r = cl_open(m->cl, NULL, ino, O_RDONLY, &f, &(struct pst_attr){0});
+    if (r)
+        return -EIO;
+    n = cl_pread(f, buf, size, off);
+    cl_close(f);
+    return n;
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct fm_file *file = file_of(m, fi);
+    void *buf = read_buffer(m);
+    int64_t n;
+
+    size = min_u64(size, FM_IO_MAX);
+    if (!buf)
+        n = -ENOMEM;
+    else if (off < 0)
+        n = -EINVAL;
+    else if (!file)
+        n = read_adopted(m, ino, fi->fh, buf, size, (uint64_t)off);
+    else
+        n = cl_pread(file->f, buf, size, (uint64_t)off);
+    if (n < 0)
+        fm_reply_err(req, n);
+    else
+        fuse_reply_buf(req, buf, (size_t)n);
+}
+
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct fm_file *file = file_of(m, fi);
+    int64_t n;
+
+    (void)ino;
+    if (!file)
+        n = -EIO;
+    else if (off < 0)
+        n = -EINVAL;
+    else if ((fi->flags & O_APPEND) && !fi->writepage)
+        n = cl_append(file->f, buf, size);
+    else
+        n = cl_pwrite(file->f, buf, size, (uint64_t)off);
+    if (n < 0)
+        fm_reply_err(req, n);
+    else
+        fuse_reply_write(req, (size_t)n);
+}
+
+/*
+ * Each close(2). With durability=close this is where data becomes durable and where its error can still be told; the
+ * release comes too late for both.
+ */
+static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct fm_file *file = file_of(m, fi);
+    int r = 0;
+
+    if (m->locks)
+        fm_unlock_owner(m, ino, LK_POSIX, fi->lock_owner);
+    if (!file)
+        r = fm_fh_writable(fi->fh) ? -EIO : 0;
+    else if (file->writable)
+        r = m->durable_close ? cl_fsync(file->f) : cl_flush(file->f);
+    fm_reply_err(req, r);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fm *m = fm_of(req);
+    struct fm_file *file = fm_files_take(m->files, fi->fh);
+    int r;
+
+    if (m->locks && fi->flock_release)
+        fm_unlock_owner(m, ino, LK_FLOCK, fi->lock_owner);
+    r = fm_file_close(m, file);
+    if (r) /* dirty pages of a mapping, written after the last close: nobody else can be told */
+        log_warn("object %llu: data written at the end could not be stored: %s", (unsigned long long)ino, strerror(-r));
+    fm_reply_err(req, r);
+}
+
+static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    struct fm_file *file = file_of(fm_of(req), fi);
+
+    (void)ino;
+    (void)datasync;
+    fm_reply_err(req, file ? cl_fsync(file->f) : fm_fh_writable(fi->fh) ? -EIO : 0);
+}
+
+static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+{
+    struct fm_file *file = file_of(fm_of(req), fi);
+
+    (void)ino;
+    if (off < 0 || len <= 0)
+        fm_reply_err(req, -EINVAL);
+    else
+        fm_reply_err(req, file ? cl_fallocate(file->f, mode, (uint64_t)off, (uint64_t)len) : -EIO);
+}
+
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+    struct fm_file *file = file_of(fm_of(req), fi);
+    int64_t r;
+
+    (void)ino;
+    if (off < 0)
+        r = -ENXIO;
+    else
+        r = file ? cl_lseek(file->f, (uint64_t)off, whence) : -EIO;
+    if (r < 0)
+        fm_reply_err(req, r);
+    else
+        fuse_reply_lseek(req, r);
+}
+
+void fm_ops_file(struct fuse_lowlevel_ops *ops)
+{
+    ops->open = op_open;
+    ops->create = op_create;
+    ops->read = op_read;
+    ops->write = op_write;
+    ops->flush = op_flush;
+    ops->release = op_release;
+    ops->fsync = op_fsync;
+    ops->fallocate = op_fallocate;
+    ops->lseek = op_lseek;
+}

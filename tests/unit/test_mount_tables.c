@@ -1,0 +1,132 @@
+/* The mount's tables: handle numbers, and what the kernel may keep of an object. */
+#include "fm.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TTL NSEC_PER_SEC
+
+static void handles_of_another_process_are_not_found(void **state)
+{
+    struct fm_files *one = fm_files_new(1), *two = fm_files_new(2);
+    struct fm_file a = {.writable = true}, b = {0};
+    uint64_t fa, fb;
+
+    (void)state;
+    assert_int_equal(fm_files_add(one, &a, &fa), 0);
+    assert_int_equal(fm_files_add(two, &b, &fb), 0);
+    assert_ptr_equal(fm_files_get(one, fa), &a);
+    assert_null(fm_files_get(two, fa));
+    assert_null(fm_files_get(one, fb));
+    assert_null(fm_files_get(one, UINT64_MAX));
+    assert_true(fm_fh_writable(fa));
+    assert_false(fm_fh_writable(fb));
+    assert_ptr_equal(fm_files_take(one, fa), &a);
+    assert_null(fm_files_take(one, fa));
+    assert_ptr_equal(fm_files_drain(two), &b);
+    assert_null(fm_files_drain(two));
+    fm_files_free(one);
+    fm_files_free(two);
+}
+
+static void many_handles_keep_their_files(void **state)
+{
+    struct fm_files *t = fm_files_new(1);
+    static struct fm_file file[1000];
+    uint64_t fh[1000];
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 1000; i++)
+            assert_int_equal(fm_files_add(t, &file[i], &fh[i]), 0);
+        for (int i = 0; i < 1000; i++)
+            assert_ptr_equal(fm_files_take(t, fh[(i * 7) % 1000]), &file[(i * 7) % 1000]);
+    }
+    fm_files_free(t);
+}
+
+static void pages_are_kept_only_for_the_version_that_was_seen_used(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new();
+
+    (void)state;
+    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* first */
+    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* the kernel may not have dropped its pages yet */
+    fm_node_pages(t, 5, 10);
+    assert_true(fm_node_open(t, 5, 10, false, TTL).keep_pages);
+    assert_false(fm_node_open(t, 5, 11, false, TTL).keep_pages); /* changed */
+    fm_node_pages(t, 5, 11);
+    fm_node_pages(t, 5, 10); /* a late word of an older one */
+    assert_true(fm_node_open(t, 5, 11, false, TTL).keep_pages);
+    fm_nodes_free(t);
+}
+
+static void attributes_are_stale_when_the_version_differs_or_is_young(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new();
+
+    (void)state;
+    assert_true(fm_node_open(t, 5, 10, false, TTL).stale_attrs); /* unknown */
+    fm_node_seen(t, 5, 10, true);
+    assert_false(fm_node_open(t, 5, 10, false, TTL).stale_attrs);
+    assert_true(fm_node_open(t, 5, 11, false, TTL).stale_attrs);
+    fm_node_seen(t, 5, 11, true);
+    assert_true(fm_node_open(t, 5, 11, false, 60 * TTL).stale_attrs); /* the answer with 10 may arrive later */
+    usleep(2000);
+    assert_false(fm_node_open(t, 5, 11, false, NSEC_PER_MSEC).stale_attrs);
+    fm_nodes_free(t);
+}
+
+static void writers_are_counted_and_forgetting_waits_for_them(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new();
+
+    (void)state;
+    for (uint64_t ino = 1; ino <= 20000; ino++)
+        fm_node_seen(t, ino, ino, true);
+    fm_node_open(t, 7, 1, true, TTL);
+    fm_node_open(t, 7, 1, false, TTL);
+    fm_node_forget(t, 7);
+    assert_true(fm_node_writers(t, 7));
+    fm_node_release(t, 7, true);
+    assert_false(fm_node_writers(t, 7));
+    fm_node_release(t, 7, false);
+    for (uint64_t ino = 1; ino <= 20000; ino++)
+        fm_node_forget(t, ino);
+    fm_node_set_nocap(t, 7, true);
+    assert_false(fm_node_nocap(t, 7)); /* gone */
+    fm_nodes_free(t);
+}
+
+static void errors_are_converted_by_the_table(void **state)
+{
+    static const struct {
+        int64_t in;
+        int out;
+    } table[] = {
+        {0, 0}, {-ENOENT, ENOENT}, {-ESTALE, ESTALE}, {-ENOSPC, ENOSPC}, {-EDQUOT, EDQUOT}, {-EROFS, EROFS},
+        {-ENOLCK, ENOLCK}, {-EAGAIN, EIO}, {-ENOSYS, EIO}, {-ECONNRESET, EIO}, {-EPROTO, EIO}, {-ETIMEDOUT, ETIMEDOUT},
+        {-EOPNOTSUPP, EOPNOTSUPP}, {-511, 511}, {-512, EIO}, {-4096, EIO}, {5, EIO}, {INT64_MIN + 1, EIO},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+        assert_int_equal(fm_errno(table[i].in), table[i].out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handles_of_another_process_are_not_found),
+        cmocka_unit_test(many_handles_keep_their_files),
+        cmocka_unit_test(pages_are_kept_only_for_the_version_that_was_seen_used),
+        cmocka_unit_test(attributes_are_stale_when_the_version_differs_or_is_young),
+        cmocka_unit_test(writers_are_counted_and_forgetting_waits_for_them),
+        cmocka_unit_test(errors_are_converted_by_the_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
