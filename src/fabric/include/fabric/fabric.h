@@ -20,14 +20,25 @@
 
 #define FAB_MSG_MAX     8192u /* bytes in a message: header, capability or an inline payload of 4 KiB and more */
 #define FAB_CREDITS     64u   /* default messages under way in each direction of a connection */
-#define FAB_CM_DATA_MAX 48u   /* bytes with a connect request: verbs leaves 56 after rdma_cm's own */
-#define FAB_RMA_IOV_MAX 4u    /* local segments of one RMA; the remote side is one range */
+#define FAB_CREDITS_MAX 1024u
+/*
+ * Bytes that a caller may send with a connect request. verbs leaves 55 (rdma_cm has 56 for itself and the user, and
+ * libfabric takes one), tcp and net 256; the first 6 are this layer's own: version, credits, message size.
+ */
+#define FAB_CM_DATA_MAX 48u
+#define FAB_RMA_IOV_MAX 4u  /* local segments of one RMA; the remote side is one range */
+#define FAB_SPIN_US     20u /* default of spin_us */
+/* A connection that is not up after this is given up, on both sides. */
+#define FAB_CONNECT_TIMEOUT_NS (10 * NSEC_PER_SEC)
+/* A TCP connection to a listening port that has not sent a connect request after this is cut off. */
+#define FAB_HALF_OPEN_NS (5 * NSEC_PER_SEC)
 
 struct fab_config {
     const char *provider; /* "tcp", "net", "verbs", ...; NULL or "auto": verbs if a device is there, else tcp */
+    const char *device;   /* libfabric's domain name ("mlx5_0", "eth0"); NULL: the first one */
     bool require_rdma;    /* -ENODEV with a reason instead of a provider without RDMA */
-    uint32_t credits;     /* 0: FAB_CREDITS */
-    uint32_t spin_us;     /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep. Default 20 */
+    uint32_t credits;     /* 0: FAB_CREDITS; at most FAB_CREDITS_MAX and what the provider's receive queue holds */
+    uint32_t spin_us;     /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep; 0: FAB_SPIN_US */
 };
 
 /* Facts of a chosen provider, for status. */
@@ -58,31 +69,49 @@ struct fab_callbacks {
     void (*on_connected)(struct fab_conn *c, void *conn_user);
     /* The bytes are lent until the callback returns; then the credit goes back. */
     void (*on_message)(struct fab_conn *c, const void *msg, size_t len, void *conn_user);
-    /* Once per connection that on_connect accepted or fab_connect began: err 0 after an orderly end, else -errno. */
+    /*
+     * Once per connection that on_connect accepted or fab_connect began; c is gone after it. err 0 after an orderly end
+     * (fab_disconnect, here or there), else -errno: -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET (the peer died or broke a
+     * rule), ...
+     */
     void (*on_closed)(struct fab_conn *c, int err, void *conn_user);
+    /* May be NULL. A connection on which fab_send returned -EAGAIN takes messages again. */
+    void (*on_sendable)(struct fab_conn *c, void *conn_user);
 };
 
 int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, struct fab_shard **ret);
-/* Ends all connections (on_closed is called), drains, frees. */
+/*
+ * Ends all connections (on_closed is called), drains, ends all registrations, frees. fab_mr_close and fab_pool_free may
+ * come before or after.
+ */
 void fab_shard_close(struct fab_shard *s);
 /* Listens; port 0 takes a free one. ret_bound: the address to hand to clients. */
 int fab_listen(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, struct sockaddr_storage *ret_bound,
                socklen_t *ret_len);
 /*
  * Handles what is there, calls back; sleeps up to timeout_ns (UINT64_MAX: no limit) when nothing is. Returns the number
- * of events. fab_wake makes it return.
+ * of events, or -errno when the transport is broken for good. fab_wake makes it return. Not from inside a callback.
  */
 int fab_progress(struct fab_shard *s, uint64_t timeout_ns);
 /* Any thread. */
 void fab_wake(struct fab_shard *s);
-/* For a caller that sleeps on several descriptors: fab_arm returns true if it may sleep on fab_fds, false: progress first. */
+/*
+ * For a caller that sleeps on several descriptors: fab_arm returns true if it may sleep until one of fab_fds is
+ * readable
+ * (POLLIN; time-outs of connections are among them), false: progress first. Returns the number of descriptors, which is
+ * at most FAB_FDS_MAX; they stay the same until fab_shard_close.
+ */
+#define FAB_FDS_MAX 1
 bool fab_arm(struct fab_shard *s);
 int fab_fds(struct fab_shard *s, int *ret_fds, int max);
 
 /* Begins to connect; on_connected or on_closed follows. data: the ticket. */
 int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, const void *data, size_t data_len,
                 void *conn_user, struct fab_conn **ret);
-/* on_closed follows once all operations have come back. Idempotent. */
+/*
+ * Cuts the connection: on_closed follows once all operations have come back (those under way with -ECONNRESET).
+ * Messages that were just sent may be lost. Idempotent; until on_closed the other calls return -ENOTCONN.
+ */
 void fab_disconnect(struct fab_conn *c);
 /* "192.0.2.1:4711"; valid while the connection lives. */
 const char *fab_conn_peer(const struct fab_conn *c);
@@ -97,7 +126,11 @@ const char *fab_conn_peer(const struct fab_conn *c);
  * registration. The memory is the caller's and must outlive it. Cost: tens of microseconds and more: never per I/O.
  */
 int fab_mr_reg(struct fab_shard *s, void *addr, size_t len, uint32_t access, struct fab_mr **ret);
-/* No remote access begins after the return. */
+/*
+ * No remote access begins after the return. One that a peer began before may still be under way (a software provider
+ * takes a long transfer in pieces, inside fab_progress): memory that was named in an unanswered request is free for
+ * other use only after on_closed of the connection that carried the request (contract 3).
+ */
 void fab_mr_close(struct fab_mr *m);
 /* What a peer needs to reach `p` inside the registered memory. */
 void fab_mr_remote(const struct fab_mr *m, const void *p, uint64_t *ret_addr, uint64_t *ret_key);
@@ -133,14 +166,21 @@ struct fab_rma {
     void (*fn)(struct fab_rma *r, int err);
     uint64_t priv[10];
 };
-/* Queued inside if the provider's queue is full: never -EAGAIN. -ENOTCONN after the end. */
+/*
+ * Queued inside if the provider's queue is full: never -EAGAIN. -ENOTCONN before on_connected and after the end;
+ * -EINVAL
+ * for no segment, an empty one, or one outside its registration (fn is not called then).
+ */
 int fab_rma(struct fab_conn *c, struct fab_rma *r);
 /*
  * Copies and sends a message of at most FAB_MSG_MAX bytes, in order after earlier RMA writes of this connection.
- * -EAGAIN: no credit (on_message of a peer's reply, or fab_sendable, tells when there is one again). -EMSGSIZE.
+ * -EAGAIN: no credit, on_sendable tells when there is one again; -EMSGSIZE; -ENOTCONN.
+ * A side that has at most fab_credits requests unanswered, and answers each once, never lacks a credit for an answer.
  */
 int fab_send(struct fab_conn *c, const struct iovec *iov, uint32_t iovcnt);
 uint32_t fab_send_credits(const struct fab_conn *c);
+/* What this side granted to its peer: a server ends a connection with more requests unanswered than this. */
+uint32_t fab_credits(const struct fab_conn *c);
 
 struct fab_conn_stats {
     uint64_t msgs_in, msgs_out, rma_bytes_in, rma_bytes_out, errors;

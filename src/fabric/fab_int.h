@@ -1,0 +1,206 @@
+/* Inside of src/fabric: what its files share. Everything of a shard belongs to the thread that drives it. */
+#ifndef FABRIC_FAB_INT_H
+#define FABRIC_FAB_INT_H
+
+#include "base/endian.h"
+#include "fabric/fabric.h"
+
+#include <errno.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FAB_API FI_VERSION(1, 14) /* the interface that we ask for; all that is newer has it */
+
+/* The functions of libfabric that are real symbols; the others are inline calls through tables. */
+struct fab_lib {
+    int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
+                   struct fi_info **info);
+    void (*freeinfo)(struct fi_info *info);
+    struct fi_info *(*dupinfo)(const struct fi_info *info);
+    int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+    const char *(*strerror)(int err);
+    uint32_t (*version)(void);
+};
+/* Loads the library once per process. 0 or -ENOENT with a line in err. */
+int fab_lib_load(const struct fab_lib **ret, char *err, size_t err_size);
+
+struct fab {
+    const struct fab_lib *lib;
+    struct fi_info *info; /* the chosen one */
+    struct fab_info facts;
+    uint32_t credits;
+    uint64_t spin_ns;
+    bool need_local_mr; /* local buffers need a registration */
+    bool tcp_like;      /* the provider runs on kernel TCP sockets of this process */
+    bool bounded_cq;    /* a completion queue that overflows is broken */
+};
+
+/* The transport's own bytes in front of each message. */
+struct fab_head {
+    uint8_t type, zero;
+    le16 credits; /* given back to the receiver of this message */
+};
+enum { FAB_T_DATA = 1, FAB_T_CREDIT = 2, FAB_T_BYE = 3 };
+#define FAB_SLOT_BYTES 8256u /* header and message, a multiple of a cache line */
+/* Receives beyond the credits: two credit messages and a BYE may be under way (docs/protocol.md). */
+#define FAB_EXTRA_RECVS 3u
+
+/* In front of the user's connect and accept data. */
+struct fab_hello {
+    uint8_t magic, version;
+    le16 credits, msg_max;
+};
+#define FAB_MAGIC   0x50u
+#define FAB_VERSION 1u
+
+/* What libfabric hands back with a completion; the first bytes of everything that is posted. */
+enum fab_kind { FAB_OP_RECV = 1, FAB_OP_SEND, FAB_OP_RMA };
+struct fab_op {
+    struct fi_context2 ctx; /* FI_CONTEXT2 mode: the provider's while posted */
+    struct fab_conn *conn;
+    uint64_t kind;
+};
+_Static_assert(sizeof(struct fab_op) <= sizeof((struct fab_rma *)0)->priv, "a posted RMA carries its context");
+
+struct fab_slot {
+    struct list link; /* sends: free or pending; receives: early */
+    struct fab_op op;
+    uint8_t *buf; /* FAB_SLOT_BYTES: header, then the message */
+    uint32_t len; /* of the message */
+};
+
+enum fab_state {
+    FAB_CONNECTING, /* fi_connect or fi_accept is done, FI_CONNECTED has not come */
+    FAB_CONNECTED,
+    FAB_CLOSING, /* on s->closing: the next fab_progress closes the endpoint */
+};
+
+struct fab_conn {
+    struct list link;       /* s->conns */
+    struct list state_link; /* s->connecting or s->closing */
+    struct list retry_link; /* s->retry: something could not be posted */
+    struct fab_shard *s;
+    struct fid_ep *ep;
+    void *user;
+    enum fab_state state;
+    bool announced; /* the user knows it: on_closed is owed */
+    int err;        /* for on_closed; the first cause stays */
+    uint64_t deadline_ns;
+
+    uint8_t *slab; /* all slots' bytes */
+    size_t slab_size;
+    struct fab_mr *slab_mr;
+    struct fab_slot *recvs, *sends;
+    uint32_t nrecvs, nsends;
+    struct list free_sends, early, pending; /* pending: sends and RMAs in order */
+    struct list posted;                     /* RMAs that the provider has */
+    uint32_t recvs_posted, sends_posted, rmas_posted;
+
+    uint32_t credits, credits_max; /* of the peer's receives: left, granted */
+    uint32_t msg_max;              /* what the peer takes */
+    uint32_t owed;                 /* receives that the peer does not know to be free again */
+    uint32_t granted;              /* our receives for its messages */
+    bool credit_msg_due, want_send, counted;
+
+    struct fab_conn_stats stats;
+    uint64_t peer_hash;
+    char peer[64];
+};
+
+struct fab_shard {
+    struct fab *f;
+    struct fab_callbacks cb;
+    void *user;
+    /* Each shard has its own fabric: the net provider drives listeners from the fabric object. */
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_cq *cq;
+    struct fid_eq *eq;
+    struct fid_pep *pep;
+    struct sockaddr_storage bound;
+    int cq_fd, eq_fd, wake_fd, timer_fd, epoll_fd;
+    size_t cq_size, cq_used;
+    atomic_bool woken;
+
+    struct list conns, connecting, closing, retry, mrs;
+    int broken; /* -errno: the completion or event queue failed */
+    uint64_t eq_read_ns, eq_reads, eq_events;
+    uint64_t eq_muted_ns; /* until then its descriptor is not looked at; 0: it is */
+    uint32_t eq_idle_wakes;
+    uint64_t timer_ns; /* what timer_fd is set to; 0: off */
+    uint64_t scan_ns;  /* next look for half-open connections; 0: none is due */
+    struct fab_suspect *suspects;
+    size_t nsuspects;
+};
+
+struct fab_mr {
+    struct list link; /* s->mrs */
+    struct fab_shard *s; /* NULL: the shard has gone, and the registration with it */
+    struct fid_mr *mr; /* NULL: the provider needs none for local use */
+    void *desc;
+    uint8_t *addr;
+    size_t len;
+};
+
+/* "-104" from libfabric's positive or negative codes; codes of its own become -EIO. */
+int fab_errno(int64_t fi_err);
+
+/* mr.c: all registrations of a shard that goes. */
+void fab_mrs_drop(struct fab_shard *s);
+
+/* conn.c */
+/* info: the endpoint's. Bound, enabled and with its receives posted; on s->conns. */
+int fab_conn_new(struct fab_shard *s, struct fi_info *info, struct fab_conn **ret);
+/* Closes its endpoint too; only before the user knows of it. */
+void fab_conn_drop(struct fab_conn *c);
+/* What the peer of a connect request or reply grants: the send side. 0 or -errno. */
+int fab_conn_grant(struct fab_conn *c, uint32_t credits, uint32_t msg_max);
+/* All its operations come back, then on_closed. */
+void fab_conn_fail(struct fab_conn *c, int err);
+/* Ends all that are to be closed. Returns the number of events. */
+int fab_conns_finish(struct fab_shard *s);
+/* Posts again what the provider did not take. */
+void fab_conns_retry(struct fab_shard *s);
+void fab_conn_retry_later(struct fab_conn *c);
+/* "192.0.2.1:4711", "[2001:db8::1]:4711". */
+void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size);
+uint64_t fab_peer_hash(const struct sockaddr *sa);
+
+/* cm.c */
+int fab_cm_events(struct fab_shard *s);
+/* Gives up connections that are not up in time; the earliest deadline that is left, or UINT64_MAX. */
+uint64_t fab_cm_deadlines(struct fab_shard *s, uint64_t now);
+
+/* msg.c */
+int fab_msg_post_recv(struct fab_conn *c, struct fab_slot *slot);
+void fab_msg_arrived(struct fab_conn *c, struct fab_slot *slot, size_t len);
+void fab_msg_early(struct fab_conn *c);
+void fab_msg_sent(struct fab_conn *c, struct fab_slot *slot);
+void fab_msg_bye(struct fab_conn *c);
+/* 0, -EAGAIN, or -errno after which the connection is to be ended. */
+int fab_msg_post(struct fab_conn *c, struct fab_slot *slot);
+int fab_msg_flush_credits(struct fab_conn *c);
+
+/* rma.c */
+int fab_rma_post(struct fab_conn *c, struct fab_rma *r);
+void fab_rma_done(struct fab_rma *r, int err);
+
+/* shard.c: reads completions until there are none, at most max; the number, or -errno. */
+int fab_cq_events(struct fab_shard *s, int max);
+
+/* halfopen.c: TCP connections to the listener that are not one of ours (yet). */
+void fab_halfopen_tune(struct fab_shard *s);
+void fab_halfopen_arm(struct fab_shard *s, uint64_t now);
+void fab_halfopen_scan(struct fab_shard *s, uint64_t now);
+/* After the last connection and the listener: what libfabric left open. */
+void fab_halfopen_done(struct fab_shard *s);
+
+#endif
