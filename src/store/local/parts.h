@@ -4,8 +4,145 @@
 
 #include "engine.h"
 
+#include <stdarg.h>
+
+#define LAYOUT_VERSION 1u
+
+/* A line for people and the errno: `return fail(x, -EBUSY, "...")`. */
+struct errmsg {
+    char *p;
+    size_t size;
+};
+int fail(const struct errmsg *m, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* ---- locks.c ---- */
 int locks_open(struct engine *e);
 void locks_close(struct engine *e); /* accepts a store whose locks are not made */
+
+/* ---- open.c ---- */
+int eng_open(const char *dir, const struct eng_opts *opts, struct engine **ret, const struct errmsg *m);
+void eng_close(struct engine *e); /* durable, clean; a store that failed is closed as it is */
+void eng_default_opts(struct eng_opts *o);
+
+/* ---- super.c: the folder, its lock, the superblock, the data file, the reserve ---- */
+
+/* Opens the folder, takes the lock, reads the superblock or makes the store. *ret_new: it was made. */
+int super_open(struct engine *e, bool *ret_new, const struct errmsg *m);
+/* A new store is complete. */
+int super_created(struct engine *e);
+int super_write(struct engine *e);
+void super_close(struct engine *e);
+/* Free bytes in the file system of the store, for unprivileged use. */
+int fs_free(struct engine *e, uint64_t *ret);
+/* Makes the ballast file if it isn't there and there is room; releases it. */
+void reserve_make(struct engine *e);
+void reserve_release(struct engine *e);
+int path_join(char *ret, size_t size, const char *dir, const char *name); /* -ENAMETOOLONG */
+int remove_tree(int dir_fd, const char *name); /* a folder of files, or nothing there */
+
+/* ---- index.c: the only file that knows RocksDB ---- */
+
+int index_open(struct engine *e, bool create, const struct errmsg *m);
+/* Without a flush: what is not flushed stays in the log. */
+void index_close(struct engine *e);
+/* LSN of the last transaction in the index; 0 when there is none. */
+int index_applied(struct engine *e, uint64_t *ret_lsn);
+/* Seals what is in memory and starts to write it out: later batches are not part of that. */
+int index_flush_start(struct engine *e);
+/* 1 when the sealed part is on disk, 0 not yet, -EIO. */
+int index_flush_poll(struct engine *e);
+/* A copy of what is flushed in a new folder, its files linked where possible. */
+int index_snapshot_to(struct engine *e, const char *path);
+void index_stats(struct engine *e, pst_stat_fn fn, void *user);
+
+/* The puts and deletes of one transaction. */
+struct idx_batch;
+struct idx_batch *idx_batch_new(void);
+void idx_batch_free(struct idx_batch *b); /* accepts NULL */
+void idx_batch_put(struct idx_batch *b, const struct key *k, const void *value, size_t len);
+void idx_batch_del(struct idx_batch *b, const struct key *k);
+int idx_batch_count(struct idx_batch *b);
+/* Puts the applied LSN, and gives the bytes for the log, owned by b. */
+const void *idx_batch_seal(struct idx_batch *b, uint64_t lsn, size_t *ret_len);
+int idx_batch_apply(struct engine *e, struct idx_batch *b);
+/* Applies the bytes of a sealed batch. */
+int index_replay(struct engine *e, const void *p, size_t len);
+
+/* ---- log.c, replay.c: log segments ---- */
+
+/* A record lies in memory as in the file; wal_append fills in the fields that are known only then. */
+#define WAL_RECORD_HEADER 56
+#define WAL_RECORD_MAX    (TXN_MAX + TXN_MAX / 2)
+
+int wal_open(struct engine *e, const struct errmsg *m);
+void wal_close(struct engine *e);
+/* Adds a record to a queue in memory. */
+int wal_queue(struct wbuf *q, uint64_t lsn, const void *payload, size_t len);
+/*
+ * Writes the queue's records; durable on return. `durable` is the LSN known to be durable before. One caller at a time.
+ * An empty queue writes a mark: "durable up to here".
+ */
+int wal_append(struct engine *e, const struct wbuf *q, uint64_t durable);
+/* Where the next record goes. Same caller as wal_append. */
+void wal_position(struct engine *e, uint64_t *ret_seq, uint64_t *ret_off);
+/* Records up to lsn are not needed any more. Any thread. Also has a free segment ready for the next. */
+void wal_trim(struct engine *e, uint64_t lsn);
+/*
+ * Applies the records after `applied` in order; *ret_last: the last one. -EBADMSG: damage in the middle, -ESTALE: the
+ * index is older than the log.
+ */
+int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const struct errmsg *m);
+/* Bytes in segment files. */
+uint64_t wal_bytes(struct engine *e);
+
+/* ---- sync.c: commit order, group commit, checkpoints ---- */
+
+/* State only; last: LSN of the last record in the log, which is durable. */
+int sync_open(struct engine *e, uint64_t last);
+int sync_start(struct engine *e); /* the threads */
+void sync_stop(struct engine *e);  /* ends them; what is committed is durable then, unless the store failed */
+void sync_close(struct engine *e); /* frees the state; accepts a store that has none */
+/* Logs and applies; the freed extents follow the commit. Takes *freed over on success. */
+struct freed;
+int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, bool reserved, uint64_t *ret_lsn);
+uint64_t sync_durable(struct engine *e);
+int sync_checkpoint(struct engine *e);
+/* The store goes read-only; err is logged once. */
+void sync_fail(struct engine *e, const char *what, int err);
+void sync_stats(struct engine *e, pst_stat_fn fn, void *user);
+
+/* ---- alloc.c ---- */
+
+struct extent {
+    uint64_t block;
+    uint32_t n;
+};
+/* Freed by one transaction: waits until nobody needs the blocks. */
+struct freed {
+    struct list link;
+    uint64_t lsn, epoch;
+    uint32_t n, cap;
+    struct extent ext[];
+};
+int alloc_open(struct engine *e);
+void alloc_close(struct engine *e);
+/* Marks what all chunk records name. */
+int alloc_scan(struct engine *e, const struct errmsg *m);
+/* Takes f over: committed with f->lsn. In order of LSN. */
+void alloc_freed(struct engine *e, struct freed *f);
+void alloc_stats(struct engine *e, pst_stat_fn fn, void *user);
+uint64_t alloc_file_blocks(struct engine *e);
+
+/* ---- io.c ---- */
+
+/* Chooses the table for e->opt.io. */
+int io_choose(struct engine *e, const struct errmsg *m);
+/* Buffered or direct: whether memory and offset are aligned for O_DIRECT. */
+bool io_aligned(const struct io_req *r);
+/* Bytes the request asks for, or -EINVAL. */
+int64_t io_length(const struct io_req *r);
+/* Whole transfers on a file descriptor. 0 or -errno; a short read is -EIO. */
+int pread_all(int fd, void *p, size_t n, uint64_t offset);
+int pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
 
 #endif

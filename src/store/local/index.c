@@ -1,0 +1,467 @@
+/*
+ * Keys to values in RocksDB. Its own log is off: ours (log.c) is the log, and its memtable holds what ours has and the
+ * tables on disk have not. It flushes only when a checkpoint says so. Each value ends with the CRC32C of key and value,
+ * so that an entry under a wrong key, or of a wrong block, does not pass either.
+ */
+#include "parts.h"
+
+#include "base/crc.h"
+#include "base/endian.h"
+
+#include <errno.h>
+#include <rocksdb/c.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CRC_BYTES    4u
+#define WRITE_BUFFER (1ull << 30) /* bytes: never reached, since checkpoints flush long before (sync.c) */
+#define OPEN_FILES   256
+#define DAMAGE_LINES 10u /* damaged entries that are logged one by one */
+
+struct index {
+    rocksdb_t *db;
+    rocksdb_options_t *opt;
+    rocksdb_cache_t *cache;
+    rocksdb_readoptions_t *get_opt;
+    rocksdb_writeoptions_t *write_opt;
+    rocksdb_flushoptions_t *flush_opt;
+};
+
+struct idx_snap {
+    const rocksdb_snapshot_t *snap;
+    rocksdb_readoptions_t *opt;
+};
+
+struct idx_iter {
+    struct engine *e;
+    rocksdb_iterator_t *it;
+    rocksdb_readoptions_t *opt;
+    struct key upper; /* borrowed by opt */
+    bool started;
+};
+
+struct idx_batch {
+    rocksdb_writebatch_t *b;
+};
+
+/* ---- keys ---- */
+
+struct key key_begin(enum key_space space)
+{
+    struct key k;
+    k.len = 0;
+    key_u8(&k, (uint8_t)space);
+    return k;
+}
+
+void key_bytes(struct key *k, const void *p, size_t n)
+{
+    if (n > KEY_MAX - (size_t)k->len)
+        abort(); /* names are checked at the door: a longer key is a bug that must not become another key */
+    memcpy(k->b + k->len, p, n);
+    k->len = (uint16_t)(k->len + n);
+}
+
+void key_u8(struct key *k, uint8_t v)
+{
+    key_bytes(k, &v, 1);
+}
+
+void key_u32(struct key *k, uint32_t v)
+{
+    be32 b = put_be32(v);
+    key_bytes(k, &b, sizeof b);
+}
+
+void key_u64(struct key *k, uint64_t v)
+{
+    be64 b = put_be64(v);
+    key_bytes(k, &b, sizeof b);
+}
+
+/* ---- errors ---- */
+
+static void key_text(const void *key, size_t len, char *ret, size_t size)
+{
+    const uint8_t *p = key;
+    size_t at = 0;
+    for (size_t i = 0; i < len && at + 5 < size && i < 64; i++)
+        at += (size_t)snprintf(ret + at, size - at, p[i] > 32 && p[i] < 127 && p[i] != '\\' ? "%c" : "\\%02x", p[i]);
+    ret[at] = 0;
+}
+
+/* Counts and logs a damaged entry. Frees the library's message. */
+static int damaged(struct engine *e, const void *key, size_t len, char *err)
+{
+    char text[320];
+    uint64_t n;
+    key_text(key, len, text, sizeof text);
+    n = atomic_fetch_add(&e->index_errors, 1) + 1;
+    if (n <= DAMAGE_LINES || is_pow2(n)) /* a whole table may be gone: the counter has them all */
+        log_error("%s: index entry \"%s\" cannot be read: %s; run `penstock check %s`", e->dir, text,
+                  err ? err : "checksum mismatch", e->dir);
+    rocksdb_free(err);
+    return -EIO;
+}
+
+static int failed(struct engine *e, const char *what, char *err)
+{
+    atomic_fetch_add(&e->index_errors, 1);
+    log_error("%s: index: %s: %s", e->dir, what, err);
+    rocksdb_free(err);
+    return -EIO;
+}
+
+static uint32_t entry_crc(const void *key, size_t klen, const void *value, size_t len)
+{
+    return crc32c(crc32c(0, key, klen), value, len);
+}
+
+static bool entry_good(const void *key, size_t klen, const char *value, size_t len)
+{
+    le32 crc;
+    if (len < CRC_BYTES)
+        return false;
+    memcpy(&crc, value + len - CRC_BYTES, sizeof crc);
+    return get_le32(crc) == entry_crc(key, klen, value, len - CRC_BYTES);
+}
+
+/* ---- open and close ---- */
+
+static rocksdb_options_t *options_new(struct engine *e, bool create, struct index *x)
+{
+    rocksdb_options_t *base = rocksdb_options_create(), *o = rocksdb_options_create();
+    rocksdb_block_based_table_options_t *t = rocksdb_block_based_options_create();
+    char *err = NULL;
+
+    /* What the C interface has no setter for. */
+    rocksdb_get_options_from_string(base, "avoid_flush_during_shutdown=true;stats_dump_period_sec=0", o, &err);
+    rocksdb_options_destroy(base);
+    if (err) {
+        failed(e, "options", err);
+        rocksdb_options_destroy(o);
+        rocksdb_block_based_options_destroy(t);
+        return NULL;
+    }
+    rocksdb_options_set_create_if_missing(o, create);
+    rocksdb_options_set_error_if_exists(o, create);
+    rocksdb_options_set_paranoid_checks(o, 1);
+    rocksdb_options_set_allow_mmap_reads(o, 0);
+    rocksdb_options_set_allow_mmap_writes(o, 0);
+    rocksdb_options_set_write_buffer_size(o, WRITE_BUFFER);
+    rocksdb_options_set_max_write_buffer_number(o, 4);
+    rocksdb_options_set_max_background_jobs(o, 2);
+    rocksdb_options_set_max_open_files(o, OPEN_FILES);
+    rocksdb_options_set_compression(o, rocksdb_no_compression);
+    rocksdb_options_set_level0_slowdown_writes_trigger(o, 48);
+    rocksdb_options_set_level0_stop_writes_trigger(o, 96);
+    rocksdb_options_set_info_log_level(o, 3);
+    rocksdb_options_set_keep_log_file_num(o, 1);
+    rocksdb_options_set_max_log_file_size(o, 1 * MiB);
+    rocksdb_options_set_max_manifest_file_size(o, 4 * MiB);
+    rocksdb_options_set_stats_persist_period_sec(o, 0);
+    rocksdb_options_set_skip_stats_update_on_db_open(o, 1);
+
+    x->cache = rocksdb_cache_create_lru(e->opt.cache_mb * MiB);
+    rocksdb_block_based_options_set_block_cache(t, x->cache);
+    rocksdb_block_based_options_set_cache_index_and_filter_blocks(t, 1);
+    rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(t, 1);
+    rocksdb_block_based_options_set_filter_policy(t, rocksdb_filterpolicy_create_bloom_full(10));
+    rocksdb_options_set_block_based_table_factory(o, t);
+    rocksdb_block_based_options_destroy(t);
+    return o;
+}
+
+int index_open(struct engine *e, bool create, const struct errmsg *m)
+{
+    struct index *x = calloc(1, sizeof *x);
+    char path[4096], *err = NULL;
+    int r = path_join(path, sizeof path, e->dir, "index");
+    if (!x || r) {
+        free(x);
+        return r ? r : -ENOMEM;
+    }
+    e->index = x;
+    x->opt = options_new(e, create, x);
+    if (!x->opt)
+        return fail(m, -EIO, "%s: the index library refuses its options", e->dir);
+    x->get_opt = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_verify_checksums(x->get_opt, 1);
+    x->write_opt = rocksdb_writeoptions_create();
+    rocksdb_writeoptions_disable_WAL(x->write_opt, 1);
+    x->flush_opt = rocksdb_flushoptions_create();
+    rocksdb_flushoptions_set_wait(x->flush_opt, 0);
+    x->db = e->opt.readonly ? rocksdb_open_for_read_only(x->opt, path, 0, &err) : rocksdb_open(x->opt, path, &err);
+    if (err) {
+        r = fail(m, -EIO, "%s/index cannot be opened: %s; `penstock check --rebuild-index %s` makes it anew", e->dir, err,
+                 e->dir);
+        rocksdb_free(err);
+        return r;
+    }
+    return 0;
+}
+
+void index_close(struct engine *e)
+{
+    struct index *x = e->index;
+    if (!x)
+        return;
+    if (x->db)
+        rocksdb_close(x->db);
+    if (x->opt)
+        rocksdb_options_destroy(x->opt);
+    if (x->cache)
+        rocksdb_cache_destroy(x->cache);
+    if (x->get_opt) {
+        rocksdb_readoptions_destroy(x->get_opt);
+        rocksdb_writeoptions_destroy(x->write_opt);
+        rocksdb_flushoptions_destroy(x->flush_opt);
+    }
+    free(x);
+    e->index = NULL;
+}
+
+static struct key applied_key(void)
+{
+    struct key k = key_begin(KEY_SYSTEM);
+    key_bytes(&k, "applied", 7);
+    return k;
+}
+
+int index_applied(struct engine *e, uint64_t *ret_lsn)
+{
+    struct key k = applied_key();
+    struct wbuf v = {0};
+    int r = idx_get(e, NULL, &k, &v);
+    if (!r) {
+        struct rbuf b = rbuf_of(v.data, v.len);
+        uint64_t lsn = rbuf_u64(&b);
+        r = rbuf_end(&b) ? -EIO : 0;
+        if (!r)
+            *ret_lsn = lsn;
+    } else if (r == -ENOENT) {
+        *ret_lsn = 0;
+        r = 0;
+    }
+    wbuf_done(&v);
+    return r;
+}
+
+int index_flush_start(struct engine *e)
+{
+    char *err = NULL;
+    rocksdb_flush(e->index->db, e->index->flush_opt, &err);
+    return err ? failed(e, "flush", err) : 0;
+}
+
+int index_flush_poll(struct engine *e)
+{
+    uint64_t n = 0;
+    if (rocksdb_property_int(e->index->db, "rocksdb.background-errors", &n) || n)
+        return -EIO;
+    if (rocksdb_property_int(e->index->db, "rocksdb.num-immutable-mem-table", &n))
+        return -EIO;
+    return n == 0;
+}
+
+int index_snapshot_to(struct engine *e, const char *path)
+{
+    char *err = NULL;
+    rocksdb_checkpoint_t *c = rocksdb_checkpoint_object_create(e->index->db, &err);
+    if (err)
+        return failed(e, "snapshot", err);
+    /* The bound on its own log's size: never flush for this. */
+    rocksdb_checkpoint_create(c, path, UINT64_MAX, &err);
+    rocksdb_checkpoint_object_destroy(c);
+    return err ? failed(e, "snapshot", err) : 0;
+}
+
+void index_stats(struct engine *e, pst_stat_fn fn, void *user)
+{
+    uint64_t v = 0;
+    if (!rocksdb_property_int(e->index->db, "rocksdb.cur-size-all-mem-tables", &v))
+        fn(user, "store_index_memory_bytes", "", "Index changes in memory, not yet in its files", false, (double)v);
+    if (!rocksdb_property_int(e->index->db, "rocksdb.total-sst-files-size", &v))
+        fn(user, "store_index_file_bytes", "", "Bytes in the files of the index", false, (double)v);
+    if (!rocksdb_property_int(e->index->db, "rocksdb.estimate-num-keys", &v))
+        fn(user, "store_index_keys", "", "Entries of the index, estimated", false, (double)v);
+}
+
+/* ---- reading ---- */
+
+struct idx_snap *idx_snap_new(struct engine *e)
+{
+    struct idx_snap *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->snap = rocksdb_create_snapshot(e->index->db);
+    s->opt = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_verify_checksums(s->opt, 1);
+    rocksdb_readoptions_set_snapshot(s->opt, s->snap);
+    return s;
+}
+
+void idx_snap_free(struct engine *e, struct idx_snap *s)
+{
+    if (!s)
+        return;
+    rocksdb_readoptions_destroy(s->opt);
+    rocksdb_release_snapshot(e->index->db, s->snap);
+    free(s);
+}
+
+int idx_get(struct engine *e, const struct idx_snap *s, const struct key *k, struct wbuf *ret)
+{
+    char *err = NULL;
+    const char *key = (const char *)k->b, *v;
+    size_t len;
+    int r = 0;
+    rocksdb_pinnableslice_t *p =
+        rocksdb_get_pinned(e->index->db, s ? s->opt : e->index->get_opt, key, k->len, &err);
+    if (err)
+        return damaged(e, k->b, k->len, err);
+    if (!p)
+        return -ENOENT;
+    v = rocksdb_pinnableslice_value(p, &len);
+    if (!entry_good(k->b, k->len, v, len)) {
+        r = damaged(e, k->b, k->len, NULL);
+    } else {
+        ret->len = 0;
+        wbuf_put(ret, v, len - CRC_BYTES);
+        r = ret->err;
+    }
+    rocksdb_pinnableslice_destroy(p);
+    return r;
+}
+
+/* The first key after all that have the prefix; false when there is none (all bytes 0xff). */
+static bool key_after_prefix(struct key *k)
+{
+    while (k->len && k->b[k->len - 1] == 0xff)
+        k->len--;
+    if (!k->len)
+        return false;
+    k->b[k->len - 1]++;
+    return true;
+}
+
+struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const struct key *prefix,
+                              const struct key *from)
+{
+    struct idx_iter *it = calloc(1, sizeof *it);
+    const struct key *start = from ? from : prefix;
+    if (!it)
+        return NULL;
+    it->e = e;
+    it->upper = *prefix;
+    it->opt = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_verify_checksums(it->opt, 1);
+    if (key_after_prefix(&it->upper))
+        rocksdb_readoptions_set_iterate_upper_bound(it->opt, (const char *)it->upper.b, it->upper.len);
+    if (s)
+        rocksdb_readoptions_set_snapshot(it->opt, s->snap);
+    it->it = rocksdb_create_iterator(e->index->db, it->opt);
+    rocksdb_iter_seek(it->it, (const char *)start->b, start->len);
+    return it;
+}
+
+int idx_iter_next(struct idx_iter *it)
+{
+    size_t klen, len;
+    const char *k, *v;
+    char *err = NULL;
+    if (it->started && rocksdb_iter_valid(it->it))
+        rocksdb_iter_next(it->it);
+    it->started = true;
+    if (!rocksdb_iter_valid(it->it)) {
+        rocksdb_iter_get_error(it->it, &err);
+        return err ? failed(it->e, "listing", err) : 0;
+    }
+    k = rocksdb_iter_key(it->it, &klen);
+    v = rocksdb_iter_value(it->it, &len);
+    return entry_good(k, klen, v, len) ? 1 : damaged(it->e, k, klen, NULL);
+}
+
+const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len)
+{
+    return (const uint8_t *)rocksdb_iter_key(it->it, ret_len);
+}
+
+const uint8_t *idx_iter_value(const struct idx_iter *it, size_t *ret_len)
+{
+    size_t len;
+    const char *v = rocksdb_iter_value(it->it, &len);
+    *ret_len = len < CRC_BYTES ? 0 : len - CRC_BYTES;
+    return (const uint8_t *)v;
+}
+
+void idx_iter_free(struct idx_iter *it)
+{
+    if (!it)
+        return;
+    rocksdb_iter_destroy(it->it);
+    rocksdb_readoptions_destroy(it->opt);
+    free(it);
+}
+
+/* ---- changing ---- */
+
+struct idx_batch *idx_batch_new(void)
+{
+    struct idx_batch *b = calloc(1, sizeof *b);
+    if (b)
+        b->b = rocksdb_writebatch_create();
+    return b;
+}
+
+void idx_batch_free(struct idx_batch *b)
+{
+    if (!b)
+        return;
+    rocksdb_writebatch_destroy(b->b);
+    free(b);
+}
+
+void idx_batch_put(struct idx_batch *b, const struct key *k, const void *value, size_t len)
+{
+    le32 crc = put_le32(entry_crc(k->b, k->len, value, len));
+    const char *keys[] = {(const char *)k->b}, *values[] = {value, (const char *)&crc};
+    size_t ksizes[] = {k->len}, sizes[] = {len, sizeof crc};
+    if (!len)
+        values[0] = "";
+    rocksdb_writebatch_putv(b->b, 1, keys, ksizes, 2, values, sizes);
+}
+
+void idx_batch_del(struct idx_batch *b, const struct key *k)
+{
+    rocksdb_writebatch_delete(b->b, (const char *)k->b, k->len);
+}
+
+int idx_batch_count(struct idx_batch *b)
+{
+    return rocksdb_writebatch_count(b->b);
+}
+
+const void *idx_batch_seal(struct idx_batch *b, uint64_t lsn, size_t *ret_len)
+{
+    struct key k = applied_key();
+    le64 v = put_le64(lsn);
+    idx_batch_put(b, &k, &v, sizeof v);
+    return rocksdb_writebatch_data(b->b, ret_len);
+}
+
+int idx_batch_apply(struct engine *e, struct idx_batch *b)
+{
+    char *err = NULL;
+    rocksdb_write(e->index->db, e->index->write_opt, b->b, &err);
+    return err ? failed(e, "write", err) : 0;
+}
+
+int index_replay(struct engine *e, const void *p, size_t len)
+{
+    rocksdb_writebatch_t *b = rocksdb_writebatch_create_from(p, len);
+    char *err = NULL;
+    rocksdb_write(e->index->db, e->index->write_opt, b, &err);
+    rocksdb_writebatch_destroy(b);
+    return err ? failed(e, "replay", err) : 0;
+}

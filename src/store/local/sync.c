@@ -1,0 +1,487 @@
+/*
+ * The order of things: commits, group commit, checkpoints.
+ *
+ * A commit, under one mutex: its record joins the queue in memory, its batch is applied to the index. So queue, log and
+ * index have the same order, and any prefix of the log is a state that was.
+ * A pass writes the queue out: (1) take it, (2) flush the data file if blocks were written since the last pass, (3) write
+ * the records, durable on return, (4) tell who waits. The thread that waits makes the pass itself; what others commit
+ * meanwhile is the next pass. Without waiters the sync thread makes one when the oldest record is sync_ms old.
+ * A checkpoint, by its own thread: under the commit mutex the queue is written out and the index's memory is sealed, so
+ * that what is sealed is exactly what the log has; then, without the mutex, the index writes it to its files; then the
+ * superblock says so; then the log's segments before that are free.
+ */
+#include "parts.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define QUEUE_MAX      (16 * MiB) /* bytes: commits wait above */
+#define QUEUE_WRITE    (4 * MiB)  /* written out without being asked above */
+#define QUEUE_KEEP     (1 * MiB)  /* of memory for a queue at rest */
+#define CHECKPOINT_MAX (24 * MiB) /* bytes of log between checkpoints */
+#define CHECKPOINT_MIN (4 * MiB)
+#define STALL_FACTOR   8          /* commits wait when a checkpoint is that much behind */
+#define SPACE_CHECK_NS (50 * NSEC_PER_MSEC)
+#define FLUSH_POLL_US  2000
+
+struct sync {
+    pthread_mutex_t mu;  /* the commit mutex; everything below but what says otherwise */
+    pthread_cond_t work; /* for the sync thread */
+    pthread_cond_t done; /* a pass has ended, or the store failed */
+    pthread_cond_t ckpt; /* for the checkpoint thread */
+    pthread_t sync_thread, ckpt_thread;
+    bool sync_runs, ckpt_runs, stop, ckpt_stop;
+
+    struct wbuf queue, spare; /* records; `spare` is an empty one with memory */
+    uint64_t last;            /* LSN of the newest commit */
+    _Atomic uint64_t durable; /* read without the mutex too */
+    uint64_t want;            /* the highest LSN that someone waits for asynchronously */
+    uint64_t oldest_ns;       /* when the first record of the queue was committed */
+    bool writing;             /* a pass is under way: it owns the log's writer */
+    uint64_t marked, pass_ns; /* `durable` that a mark or record in the log states; end of the last pass */
+    _Atomic int err;          /* -EIO: read-only from then on */
+    _Atomic bool data_dirty;
+    struct list waits;        /* struct sync_wait */
+
+    uint64_t space_ns; /* when the free space was looked at */
+    bool space_low;
+
+    uint64_t since_ckpt, ckpt_bytes; /* bytes of log since the last checkpoint; between two */
+    pthread_mutex_t ckpt_mu;         /* one checkpoint at a time; before `mu` */
+
+    uint64_t syncs, sync_ns, checkpoints, log_bytes;
+};
+
+void sync_fail(struct engine *e, const char *what, int err)
+{
+    int zero = 0;
+    if (atomic_compare_exchange_strong(&e->sync->err, &zero, -EIO))
+        log_error("%s: %s: %s: the store is read-only until it is opened again", e->dir, what, err_text(err));
+}
+
+int eng_writable(struct engine *e)
+{
+    if (e->opt.readonly)
+        return -EROFS;
+    return atomic_load(&e->sync->err);
+}
+
+void eng_data_written(struct engine *e)
+{
+    atomic_store(&e->sync->data_dirty, true);
+}
+
+uint64_t sync_durable(struct engine *e)
+{
+    return atomic_load(&e->sync->durable);
+}
+
+uint64_t eng_last_lsn(struct engine *e)
+{
+    scoped_lock(&e->sync->mu);
+    return e->sync->last;
+}
+
+/* ---- passes ---- */
+
+/* Without the mutex, by the owner of `writing`. */
+static int write_out(struct engine *e, const struct wbuf *q)
+{
+    struct sync *s = e->sync;
+    int r;
+    if (atomic_exchange(&s->data_dirty, false) && fdatasync(e->data_fd)) {
+        r = -errno;
+        sync_fail(e, "data: fdatasync", r);
+        return r;
+    }
+    r = wal_append(e, q, atomic_load(&s->durable));
+    if (r)
+        sync_fail(e, "log: write", r);
+    return r;
+}
+
+/*
+ * With the mutex; hold: it is kept while writing, so that nobody commits meanwhile. One step for callers that loop: waits
+ * for the pass under way, or makes one. An empty queue writes a mark.
+ */
+static void pass(struct engine *e, bool hold)
+{
+    struct sync *s = e->sync;
+    uint64_t upto, start = now_ns();
+    struct wbuf q;
+    int r;
+    if (s->writing) {
+        pthread_cond_wait(&s->done, &s->mu);
+        return;
+    }
+    if (atomic_load(&s->err))
+        return;
+    s->writing = true;
+    q = s->queue;
+    s->queue = s->spare;
+    s->spare = (struct wbuf){0};
+    upto = s->last;
+    if (!hold)
+        pthread_mutex_unlock(&s->mu);
+    r = write_out(e, &q);
+    if (!hold)
+        pthread_mutex_lock(&s->mu);
+    s->writing = false;
+    if (!r) {
+        if (!q.len)
+            s->marked = upto;
+        atomic_store(&s->durable, upto);
+        s->syncs++;
+        s->log_bytes += q.len;
+        s->pass_ns = now_ns();
+        s->sync_ns += s->pass_ns - start;
+    }
+    if (q.cap > QUEUE_KEEP)
+        wbuf_done(&q);
+    q.len = 0;
+    if (!s->spare.data)
+        s->spare = q;
+    else
+        wbuf_done(&q);
+    pthread_cond_broadcast(&s->done);
+    if (!list_empty(&s->waits))
+        pthread_cond_signal(&s->work);
+}
+
+int eng_sync(struct engine *e, uint64_t lsn)
+{
+    struct sync *s = e->sync;
+    if (atomic_load(&s->durable) >= lsn)
+        return 0;
+    scoped_lock(&s->mu);
+    lsn = min_u64(lsn, s->last);
+    while (atomic_load(&s->durable) < lsn && !atomic_load(&s->err))
+        pass(e, false);
+    return atomic_load(&s->durable) >= lsn ? 0 : atomic_load(&s->err);
+}
+
+void eng_sync_async(struct engine *e, struct sync_wait *w)
+{
+    struct sync *s = e->sync;
+    scoped_lock(&s->mu);
+    w->lsn = min_u64(w->lsn, s->last);
+    s->want = max_u64(s->want, w->lsn);
+    list_push_back(&s->waits, &w->link);
+    pthread_cond_signal(&s->work);
+}
+
+/* ---- the sync thread ---- */
+
+/* Calls those whose records are durable, without the mutex. */
+static void fire_waits(struct sync *s)
+{
+    struct list ready;
+    int err = atomic_load(&s->err);
+    uint64_t durable = atomic_load(&s->durable);
+    list_init(&ready);
+    list_for_each_safe(l, &s->waits) {
+        if (!err && list_entry(l, struct sync_wait, link)->lsn > durable)
+            continue;
+        list_del(l);
+        list_push_back(&ready, l);
+    }
+    if (list_empty(&ready))
+        return;
+    pthread_mutex_unlock(&s->mu);
+    for (struct list *l; (l = list_pop_front(&ready));) {
+        struct sync_wait *w = list_entry(l, struct sync_wait, link);
+        w->fn(w, w->lsn <= durable ? 0 : err);
+    }
+    pthread_mutex_lock(&s->mu);
+}
+
+/* When the next pass is due by itself; UINT64_MAX: not before something happens. */
+static uint64_t pass_due(struct engine *e)
+{
+    struct sync *s = e->sync;
+    uint64_t interval = e->opt.sync_ms * NSEC_PER_MSEC;
+    if (atomic_load(&s->err))
+        return UINT64_MAX;
+    if (s->want > atomic_load(&s->durable) || s->queue.len > QUEUE_WRITE)
+        return 0;
+    if (s->queue.len)
+        return s->oldest_ns + interval;
+    /* The log is at rest: a mark tells a later reader that its last records were acknowledged. */
+    return s->marked < s->last ? s->pass_ns + interval : UINT64_MAX;
+}
+
+static void *sync_main(void *arg)
+{
+    struct engine *e = arg;
+    struct sync *s = e->sync;
+    pthread_mutex_lock(&s->mu);
+    for (;;) {
+        uint64_t due;
+        fire_waits(s);
+        due = pass_due(e);
+        if (s->stop && list_empty(&s->waits) && due)
+            break;
+        if (due <= now_ns()) {
+            pass(e, false);
+        } else if (due == UINT64_MAX) {
+            pthread_cond_wait(&s->work, &s->mu);
+        } else {
+            struct timespec t = {.tv_sec = (time_t)(due / NSEC_PER_SEC), .tv_nsec = (long)(due % NSEC_PER_SEC)};
+            pthread_cond_timedwait(&s->work, &s->mu, &t);
+        }
+    }
+    pthread_mutex_unlock(&s->mu);
+    return NULL;
+}
+
+/* ---- commits ---- */
+
+/* With the mutex. -ENOSPC when the file system has only the reserve left. */
+static int check_space(struct engine *e, bool reserved)
+{
+    struct sync *s = e->sync;
+    uint64_t now = now_ns(), avail;
+    if (!s->space_ns || now - s->space_ns > SPACE_CHECK_NS) {
+        s->space_ns = now;
+        if (!fs_free(e, &avail))
+            s->space_low = avail < e->reserve_bytes;
+    }
+    return s->space_low && !reserved ? -ENOSPC : 0;
+}
+
+/* With the mutex: waits while the queue is full or the checkpoint far behind. */
+static int wait_for_room(struct engine *e)
+{
+    struct sync *s = e->sync;
+    while (!atomic_load(&s->err) && (s->queue.len > QUEUE_MAX || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
+        if (s->queue.len > QUEUE_MAX)
+            pass(e, false);
+        else
+            pthread_cond_wait(&s->done, &s->mu);
+    }
+    return eng_writable(e);
+}
+
+int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, bool reserved, uint64_t *ret_lsn)
+{
+    struct sync *s = e->sync;
+    const void *p;
+    size_t len, before;
+    uint64_t lsn;
+    int r;
+    scoped_lock(&s->mu);
+    r = eng_writable(e);
+    if (!r)
+        r = wait_for_room(e);
+    if (!r)
+        r = check_space(e, reserved);
+    if (r)
+        return r;
+    lsn = s->last + 1;
+    p = idx_batch_seal(b, lsn, &len);
+    before = s->queue.len;
+    r = wal_queue(&s->queue, lsn, p, len);
+    if (r) {
+        s->queue.err = 0;
+        return r;
+    }
+    r = idx_batch_apply(e, b);
+    if (r) {
+        /* Whether the index has some of it is unknown, so nothing may follow. */
+        s->queue.len = before;
+        sync_fail(e, "index: write", r);
+        return r;
+    }
+    s->last = lsn;
+    if (!before) {
+        s->oldest_ns = now_ns();
+        pthread_cond_signal(&s->work);
+    } else if (s->queue.len > QUEUE_WRITE && before <= QUEUE_WRITE) {
+        pthread_cond_signal(&s->work);
+    }
+    s->since_ckpt += s->queue.len - before;
+    if (s->since_ckpt > s->ckpt_bytes)
+        pthread_cond_signal(&s->ckpt);
+    if (*freed) {
+        (*freed)->lsn = lsn;
+        alloc_freed(e, *freed);
+        *freed = NULL;
+    }
+    *ret_lsn = lsn;
+    return 0;
+}
+
+/* ---- checkpoints ---- */
+
+/* With ckpt_mu. The log is durable and the index sealed at one LSN; *ret says which and where the log goes on. */
+static int seal(struct engine *e, struct super *ret)
+{
+    struct sync *s = e->sync;
+    int r;
+    scoped_lock(&s->mu);
+    if (s->queue.len)
+        pass(e, false); /* most of it, while others may commit */
+    while (!atomic_load(&s->err) && (s->writing || s->queue.len))
+        pass(e, true);
+    r = atomic_load(&s->err);
+    if (r)
+        return r;
+    r = index_flush_start(e);
+    if (r) {
+        sync_fail(e, "index: flush", r);
+        return r;
+    }
+    ret->log_lsn = s->last;
+    wal_position(e, &ret->log_seq, &ret->log_off);
+    s->since_ckpt = 0;
+    return 0;
+}
+
+static int flush_wait(struct engine *e)
+{
+    int r;
+    while (!(r = index_flush_poll(e)))
+        usleep(FLUSH_POLL_US);
+    if (r < 0) {
+        sync_fail(e, "index: flush", r);
+        return r;
+    }
+    return 0;
+}
+
+int sync_checkpoint(struct engine *e)
+{
+    struct sync *s = e->sync;
+    struct super next = {0};
+    uint64_t avail;
+    int r;
+    scoped_lock(&s->ckpt_mu);
+    if (!fs_free(e, &avail) && avail < e->reserve_bytes)
+        reserve_release(e);
+    r = seal(e, &next);
+    if (!r)
+        r = flush_wait(e);
+    if (!r) {
+        e->super.log_lsn = next.log_lsn;
+        e->super.log_seq = next.log_seq;
+        e->super.log_off = next.log_off;
+        r = super_write(e);
+        if (r)
+            sync_fail(e, "superblock: write", r);
+    }
+    if (!r)
+        wal_trim(e, e->super.copy_lsn ? min_u64(e->super.copy_lsn, next.log_lsn) : next.log_lsn);
+    pthread_mutex_lock(&s->mu);
+    s->checkpoints += !r;
+    pthread_cond_broadcast(&s->done);
+    pthread_mutex_unlock(&s->mu);
+    if (!r)
+        reserve_make(e);
+    return r;
+}
+
+static void *ckpt_main(void *arg)
+{
+    struct engine *e = arg;
+    struct sync *s = e->sync;
+    pthread_mutex_lock(&s->mu);
+    while (!s->ckpt_stop) {
+        if (s->since_ckpt <= s->ckpt_bytes || atomic_load(&s->err)) {
+            pthread_cond_wait(&s->ckpt, &s->mu);
+            continue;
+        }
+        pthread_mutex_unlock(&s->mu);
+        sync_checkpoint(e);
+        pthread_mutex_lock(&s->mu);
+    }
+    pthread_mutex_unlock(&s->mu);
+    return NULL;
+}
+
+/* ---- open and close ---- */
+
+int sync_open(struct engine *e, uint64_t last)
+{
+    struct sync *s = calloc(1, sizeof *s);
+    pthread_condattr_t attr;
+    if (!s)
+        return -ENOMEM;
+    pthread_mutex_init(&s->mu, NULL);
+    pthread_mutex_init(&s->ckpt_mu, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->work, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&s->done, NULL);
+    pthread_cond_init(&s->ckpt, NULL);
+    list_init(&s->waits);
+    s->last = s->marked = last;
+    atomic_store(&s->durable, last);
+    s->ckpt_bytes = max_u64(CHECKPOINT_MIN, min_u64(CHECKPOINT_MAX, e->super.capacity / 64));
+    e->sync = s;
+    return 0;
+}
+
+int sync_start(struct engine *e)
+{
+    struct sync *s = e->sync;
+    s->sync_runs = !pthread_create(&s->sync_thread, NULL, sync_main, e);
+    s->ckpt_runs = s->sync_runs && !pthread_create(&s->ckpt_thread, NULL, ckpt_main, e);
+    return s->ckpt_runs ? 0 : -EAGAIN;
+}
+
+void sync_stop(struct engine *e)
+{
+    struct sync *s = e->sync;
+    pthread_mutex_lock(&s->mu);
+    s->ckpt_stop = true;
+    pthread_cond_broadcast(&s->ckpt);
+    pthread_mutex_unlock(&s->mu);
+    if (s->ckpt_runs)
+        pthread_join(s->ckpt_thread, NULL);
+    pthread_mutex_lock(&s->mu);
+    s->stop = true;
+    s->want = s->last;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->mu);
+    if (s->sync_runs)
+        pthread_join(s->sync_thread, NULL);
+    s->ckpt_runs = s->sync_runs = false;
+}
+
+void sync_close(struct engine *e)
+{
+    struct sync *s = e->sync;
+    if (!s)
+        return;
+    wbuf_done(&s->queue);
+    wbuf_done(&s->spare);
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->done);
+    pthread_cond_destroy(&s->ckpt);
+    pthread_mutex_destroy(&s->mu);
+    pthread_mutex_destroy(&s->ckpt_mu);
+    free(s);
+    e->sync = NULL;
+}
+
+void sync_stats(struct engine *e, pst_stat_fn fn, void *user)
+{
+    struct sync *s = e->sync;
+    uint64_t syncs, ns, checkpoints, bytes, pending;
+    pthread_mutex_lock(&s->mu);
+    syncs = s->syncs;
+    ns = s->sync_ns;
+    checkpoints = s->checkpoints;
+    bytes = s->log_bytes;
+    pending = s->last - atomic_load(&s->durable);
+    pthread_mutex_unlock(&s->mu);
+    fn(user, "store_log_written_bytes_total", "", "Bytes of log records written", true, (double)bytes);
+    fn(user, "store_log_pending_records", "", "Committed records that are not durable yet", false, (double)pending);
+    fn(user, "store_syncs_total", "", "Group commits", true, (double)syncs);
+    fn(user, "store_sync_seconds_total", "", "Time spent in group commits", true, (double)ns / 1e9);
+    fn(user, "store_checkpoints_total", "", "Checkpoints of the index", true, (double)checkpoints);
+    fn(user, "store_readonly", "", "1: read-only, after an I/O error or by option", false, eng_writable(e) != 0);
+}
