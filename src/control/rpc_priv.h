@@ -1,0 +1,111 @@
+/* What the files of the gRPC wrapper share. Only they see the C core's headers. */
+#ifndef CONTROL_RPC_PRIV_H
+#define CONTROL_RPC_PRIV_H
+
+#include "base/list.h"
+#include "base/util.h"
+#include "control/rpc.h"
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <stdatomic.h>
+
+/* A completion-queue tag is a pointer to one of these, inside the object that it completes. */
+struct rpc_tag {
+    void (*fn)(void *owner, bool ok);
+    void *owner;
+};
+
+/* A message that waits to be sent. */
+struct rpc_out {
+    struct list link;
+    grpc_byte_buffer *buf;
+};
+struct rpc_out *rpc_out_new(const void *msg, size_t len); /* NULL: no memory */
+void rpc_out_free(struct rpc_out *o);
+void rpc_out_free_all(struct list *l);
+
+/* Starts the library once; it stays up until the process ends. */
+void rpc_init(void);
+grpc_byte_buffer *rpc_bytes_new(const void *msg, size_t len);
+/* The whole message in one slice, which holds a reference. False: damaged. */
+bool rpc_bytes_read(grpc_byte_buffer *b, grpc_slice *ret);
+/* "unix:" and "host:port" as gRPC names them: into buf. -EINVAL. */
+int rpc_addr_target(const char *addr, char *buf, size_t size);
+
+/* ---- server and calls ---- */
+
+#define RPC_MAX_TLS 16u
+
+struct rpc_server {
+    struct rpc_server_config cfg;
+    grpc_server *srv;
+    grpc_completion_queue *cq;
+    pthread_t *threads;
+    uint32_t nthreads;
+    struct rpc_server_tls *tls[RPC_MAX_TLS];
+    unsigned ntls;
+    struct rpc_tag down;
+    _Atomic uint64_t next_sweep_ns;
+
+    pthread_mutex_t mu;
+    pthread_cond_t changed; /* ncalls, is_down */
+    struct list calls;
+    uint32_t ncalls;
+    bool started, stopping, is_down;
+};
+
+struct rpc_call {
+    struct rpc_server *s;
+    struct list link; /* in s->calls, under the server's mu, if `listed` */
+    bool listed;
+    const struct rpc_method *m;
+    grpc_call *call;
+    grpc_call_details det;
+    grpc_metadata_array md;
+    char *path, *peer;
+    uint64_t accepted_ns;
+    atomic_uint refs;
+    grpc_byte_buffer *in;
+    int cancelled_out;
+    struct rpc_tag on_new, on_recv, on_close, on_sent, on_status;
+    void *data;
+    void (*data_free)(void *);
+
+    pthread_mutex_t mu;
+    pthread_cond_t room;
+    struct list out; /* the first one is being sent if `sending` */
+    uint32_t nout, running;
+    bool sending, sent_initial, recv_armed, got_message, half_closed, draining;
+    bool ending;   /* the status is decided: nothing more is queued */
+    bool ended;    /* its batch is started */
+    bool cancelled;
+    enum rpc_code code;
+    int err;
+    char text[200];
+};
+
+/* Asks the core for one more call. Without memory there is one less asked for; the others go on. */
+void rpc_call_request(struct rpc_server *s);
+/* All accepted calls, each with a reference: an array of the caller's, or NULL. */
+struct rpc_call **rpc_calls_hold(struct rpc_server *s, size_t *ret_n);
+/* Ends the call if its first message has not come. */
+void rpc_call_idle(struct rpc_call *c);
+/* Ends a stream once its replies are out. */
+void rpc_call_drain(struct rpc_call *c);
+
+/* ---- credentials (rpc_tls.c) ---- */
+
+struct rpc_server_tls;
+/* Reads the files; they are looked at again at each handshake. -errno and a line in err. */
+int rpc_server_tls_new(const struct rpc_tls *files, struct rpc_server_tls **ret, char *err, size_t err_size);
+grpc_server_credentials *rpc_server_tls_creds(struct rpc_server_tls *t); /* owned by the caller; borrows t */
+void rpc_server_tls_free(struct rpc_server_tls *t);
+int rpc_channel_creds(const struct rpc_tls *files, grpc_channel_credentials **ret, char *err, size_t err_size);
+
+#endif
