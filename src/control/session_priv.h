@@ -1,0 +1,88 @@
+/* What the files of the session table share. */
+#ifndef CONTROL_SESSION_PRIV_H
+#define CONTROL_SESSION_PRIV_H
+
+#include "base/list.h"
+#include "base/util.h"
+#include "control/session.h"
+#include "idmap.h"
+#include "store/types.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+struct sess_table {
+    struct sess_limits lim;
+    struct sess_hooks hooks;
+    _Atomic uint64_t refused[REFUSALS], generation;
+
+    pthread_mutex_t mu;   /* guards all below, and what sessions and containers hold */
+    struct list sessions; /* the living, oldest first */
+    struct idmap by_id;   /* first 8 bytes of the id: session */
+    struct idmap keys;    /* key id: sess_cont */
+    struct idmap tickets; /* first 8 bytes: ticket */
+    struct list ticket_order;
+    uint32_t nsessions;
+    uint64_t first_key_id, next_key_id;
+};
+
+struct sess {
+    struct sess_table *t;
+    struct list link;
+    atomic_uint refs; /* one is the table's, while it lives */
+    atomic_bool alive;
+    uint8_t id[SESS_ID_BYTES], data_key[SESS_KEY_BYTES];
+    struct sess_ident who;
+    uint64_t expires_ns, next_handle;
+    struct idmap conts, objects; /* by handle */
+    uint32_t ntickets;
+    /* The open that each slot's last request made, for its retry. Allocated at first use. */
+    struct made {
+        uint64_t seq, handle;
+    } * made;
+};
+
+struct sess_cont {
+    struct sess_table *t;
+    atomic_uint refs; /* one is the session's handle, one each object's */
+    struct pst_cont *c;
+    uint64_t id, handle;
+    struct sess *of;       /* only looked at under the lock, while in its handles */
+    struct list objects;
+    uint64_t key_id;       /* 0: none now */
+    uint8_t key[SESS_KEY_BYTES];
+};
+
+struct object {
+    struct list link;
+    struct sess_cont *sc; /* counted */
+    uint64_t ino, handle;
+};
+
+struct ticket {
+    struct list link;
+    struct sess *of; /* lives: tickets go with it */
+    uint8_t bytes[SESS_TICKET_BYTES];
+    uint32_t shard;
+    uint64_t expires_ns;
+};
+
+static inline uint64_t sess_id_key(const uint8_t *id)
+{
+    uint64_t k;
+    memcpy(&k, id, sizeof k);
+    return k ? k : 1;
+}
+
+/* Counts and passes the error on. */
+static inline int sess_refused_as(struct sess_table *t, enum refusal r, int err)
+{
+    sess_refuse(t, r);
+    return err;
+}
+
+/* These need mu. */
+bool sess_key_end(struct sess_table *t, struct sess_cont *sc);
+void sess_ticket_end(struct sess_table *t, struct ticket *k);
+
+#endif
