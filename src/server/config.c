@@ -37,6 +37,8 @@ static const struct option_row rows[] = {
      "control.listen", K_LIST, T(control.listen), 0, 0, 0},
     {{"insecure", NULL, "plain text also off loopback"}, "control.insecure", K_BOOL, T(control.insecure), V(insecure),
      0, 0},
+    {{"local-token", "yes|no", "let in who can read the token file of a local address; default yes"},
+     "control.local_token", K_BOOL, T(control.local_token), V(local_token), 0, 0},
     {{"tls-ca", "FILE", "CA of the clients' certificates"}, "control.tls.ca", K_STR, T(control.tls.ca), V(tls_ca), 0, 0},
     {{"tls-cert", "FILE", "this server's certificate"}, "control.tls.cert", K_STR, T(control.tls.cert), V(tls_cert), 0,
      0},
@@ -610,6 +612,14 @@ static uint64_t default_shards(void)
     return max_u64(1, min_u64((uint64_t)n / 2, SRV_SHARDS_MAX));
 }
 
+static bool has_local_address(const struct srv_config *c)
+{
+    for (unsigned i = 0; i < c->ncontrol_listen; i++)
+        if (srv_addr_is_local(c->control_listen[i]))
+            return true;
+    return false;
+}
+
 static int check_rest(struct srv_config *c, char *err, size_t err_size)
 {
     const struct text_values *v = c->text->v;
@@ -617,7 +627,7 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
     if (!c->store_url)
         return bad(c, NULL, "store.url", NULL, "is missing: local:/DIRECTORY (or use penstock serve --dev DIRECTORY)",
                    err, err_size);
-    if (c->ncredentials == 0)
+    if (c->ncredentials == 0 && !(c->local_token && has_local_address(c)))
         return bad(c, NULL, "credentials", NULL, "are missing: nobody could connect", err, err_size);
     c->metrics_listen = c->metrics_listen ? c->metrics_listen : SRV_METRICS_LISTEN;
     if (!strcmp(c->metrics_listen, "off"))
@@ -644,6 +654,7 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->data_buffer_memory = SRV_BUFFER_MEMORY;
     c->data_shards = default_shards();
     c->log = LOG_LVL_INFO;
+    c->local_token = true;
     c->filters = c->text->v->filters;
     c->nfilters = c->text->v->filters_count;
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)

@@ -23,7 +23,7 @@ struct text_tls {
 struct text_control {
     char **listen;
     unsigned listen_count;
-    char *insecure, *lease, *max_sessions;
+    char *insecure, *local_token, *lease, *max_sessions;
     struct text_tls tls;
 };
 struct text_data {

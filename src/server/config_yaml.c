@@ -51,6 +51,7 @@ static const cyaml_schema_field_t tls_fields[] = {
 static const cyaml_schema_field_t control_fields[] = {
     SEQ("listen", struct text_control, listen, string_entry),
     STR("insecure", struct text_control, insecure),
+    STR("local_token", struct text_control, local_token),
     STR("lease", struct text_control, lease),
     STR("max_sessions", struct text_control, max_sessions),
     MAP("tls", struct text_control, tls, tls_fields),

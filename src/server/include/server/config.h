@@ -62,6 +62,7 @@ struct srv_config {
     char **control_listen;
     unsigned ncontrol_listen;
     bool insecure;
+    bool local_token; /* let in whoever can read the token file that the daemon makes for its local addresses */
     const char *tls_ca, *tls_cert, *tls_key; /* all three or none */
     uint64_t lease_ms, max_sessions;
 

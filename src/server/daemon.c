@@ -1,0 +1,347 @@
+/* Puts the daemon together, in the order in which its parts need one another, and takes it apart in the other one. */
+#include "data.h"
+
+#include "base/err.h"
+#include "control/tls.h"
+#include "filter/filter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* ---- what the control plane asks ---- */
+
+static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
+{
+    struct srv *srv = user;
+
+    (void)id; /* a shard looks which of its sessions live: nothing to queue, so nothing to lose */
+    for (unsigned i = 0; i < srv->nshards; i++) {
+        atomic_store(&srv->shards[i].check_sessions, true);
+        shard_poke(&srv->shards[i]);
+    }
+}
+
+static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg)
+{
+    struct srv *srv = user;
+    const struct fab_info *info = fab_info(srv->fab);
+
+    for (unsigned i = 0; i < srv->nshards; i++) {
+        struct shard *s = &srv->shards[i];
+        scoped_lock(&s->lock);
+        list_for_each (it, &s->conns) {
+            const struct conn *c = list_entry(it, struct conn, link);
+            struct ctl_connection x = {
+                .peer = c->peer,
+                .provider = info->provider,
+                .device = info->device,
+                .rdma = info->rdma,
+                .shard = i,
+                .requests = stat_get(&c->requests),
+                .bytes_in = stat_get(&c->bytes_in),
+                .bytes_out = stat_get(&c->bytes_out),
+            };
+            memcpy(x.session, sess_id(c->sess), sizeof x.session);
+            fn(arg, &x);
+        }
+    }
+}
+
+struct fact_fn {
+    void (*fn)(void *arg, const char *key, const char *value);
+    void *arg;
+};
+
+static void store_fact(void *user, const char *key, const char *value)
+{
+    struct fact_fn *f = user;
+    f->fn(f->arg, key, value);
+}
+
+static void on_facts(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+{
+    struct srv *srv = user;
+    const struct fab_info *info = fab_info(srv->fab);
+    struct fact_fn f = {fn, arg};
+    char n[16];
+
+    pst_store_describe(srv->store, store_fact, &f);
+    fn(arg, "data.provider", info->provider);
+    fn(arg, "data.device", info->device);
+    fn(arg, "data.rdma", info->rdma ? "yes" : "no");
+    fn(arg, "data.libfabric", info->library);
+    fn(arg, "data.security", srv->cfg->data_clear ? "clear" : "clear, loopback only");
+    snprintf(n, sizeof n, "%u", srv->nshards);
+    fn(arg, "data.shards", n);
+    for (unsigned i = 0; i < srv->nshards; i++)
+        fn(arg, "data.address", srv->shards[i].endpoint.text);
+    fn(arg, "control.security", srv->cfg->tls_cert ? "tls" : srv->cfg->insecure ? "clear" : "clear, local only");
+}
+
+static void on_metrics(void *user, pst_stat_fn fn, void *arg)
+{
+    stats_emit(user, fn, arg);
+}
+
+/* ---- the store ---- */
+
+static int make_pools(struct srv *srv, char *err, size_t err_size)
+{
+    const struct pst_ctx ctx = {0};
+
+    for (unsigned i = 0; i < srv->cfg->npools; i++) {
+        const struct srv_pool *p = &srv->cfg->pools[i];
+        struct pst_pool_info in = {.quota_bytes = p->quota_bytes, .uid = p->uid, .gid = p->gid, .mode = p->mode}, out;
+        int r;
+        snprintf(in.label, sizeof in.label, "%s", p->label);
+        r = pst_pool_create(srv->store, &ctx, &in, &out);
+        if (r < 0 && r != -EEXIST) {
+            snprintf(err, err_size, "pool %s cannot be created: %s", p->label, err_text(r));
+            return r;
+        }
+        for (unsigned k = 0; k < p->ncontainers; k++) {
+            struct pst_cont_info info;
+            r = pst_cont_create(srv->store, &ctx, p->label, p->containers[k].label, &p->containers[k].props, &info);
+            if (r < 0 && r != -EEXIST) {
+                snprintf(err, err_size, "container %s/%s cannot be created: %s", p->label, p->containers[k].label,
+                         err_text(r));
+                return r;
+            }
+        }
+    }
+    return 0;
+}
+
+static int open_store(struct srv *srv, char *err, size_t err_size)
+{
+    const struct srv_config *cfg = srv->cfg;
+    struct pst_store *st = NULL;
+    int r = pst_backend_open(cfg->store_url, cfg->store_opts, cfg->nstore_opts, &st, err, err_size);
+
+    for (unsigned i = 0; r == 0 && i < cfg->nfilters; i++)
+        r = filter_push(cfg->filters[i], st, &st, err, err_size);
+    srv->store = st;
+    return r < 0 ? r : make_pools(srv, err, err_size);
+}
+
+/* ---- credentials ---- */
+
+static int read_token(const char *path, char *ret, size_t size, char *err, size_t err_size)
+{
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    ssize_t n;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int e = -errno;
+        snprintf(err, err_size, "token file %s: %s", path, err_text(e));
+        return e;
+    }
+    if (st.st_mode & 077) {
+        snprintf(err, err_size, "token file %s may be read by others: chmod 600 it", path);
+        return -EPERM;
+    }
+    n = read(fd, ret, size - 1);
+    if (n < 0)
+        return -errno;
+    ret[n] = 0;
+    ret[strcspn(ret, "\r\n")] = 0;
+    if (strlen(ret) < 16) {
+        snprintf(err, err_size, "token file %s: its first line must have at least 16 characters", path);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char *err, size_t err_size)
+{
+    const char *name = in->cn ? in->cn : in->name;
+    char token[512] = "";
+    int r = 0;
+
+    *out = (struct ctl_cred){.by_cert = in->cn != NULL, .by_token = !in->cn, .uid = in->uid, .gid = in->gid,
+                             .any_uid = in->any_uid, .admin = in->admin};
+    if (strlen(name) > SESS_NAME_MAX) {
+        snprintf(err, err_size, "credential \"%.40s...\": a name has at most %u bytes", name, SESS_NAME_MAX);
+        return -ENAMETOOLONG;
+    }
+    strcpy(out->name, name);
+    if (out->by_cert)
+        return 0;
+    if (in->token_file)
+        r = read_token(in->token_file, token, sizeof token, err, err_size);
+    if (r == 0)
+        r = token_hash(in->token_file ? token : in->token, out->token_hash);
+    pst_wipe(token, sizeof token);
+    return r;
+}
+
+/* ---- control ---- */
+
+static int start_control(struct srv *srv, char *err, size_t err_size)
+{
+    const struct srv_config *cfg = srv->cfg;
+    const struct rpc_tls tls = {cfg->tls_ca, cfg->tls_cert, cfg->tls_key};
+    cleanup_free struct ctl_listen *listen = calloc(cfg->ncontrol_listen, sizeof *listen);
+    cleanup_free struct ctl_cred *creds = calloc(cfg->ncredentials + 1, sizeof *creds);
+    struct ctl_endpoint ep[SRV_SHARDS_MAX];
+    struct ctl_config c = {
+        .listen = listen,
+        .nlisten = cfg->ncontrol_listen,
+        .creds = creds,
+        .ncreds = cfg->ncredentials,
+        .local_token = cfg->local_token,
+        .role = "server",
+        .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
+        .endpoints = ep,
+        .nendpoints = srv->nshards,
+        .hooks = {srv, on_session_gone, on_connections, on_facts, on_metrics},
+    };
+
+    if (!listen || !creds)
+        return -ENOMEM;
+    for (unsigned i = 0; i < cfg->ncontrol_listen; i++) {
+        bool local = srv_addr_is_local(cfg->control_listen[i]);
+        /* Local addresses stay plain, so that tools on the machine need no certificate. */
+        listen[i] = (struct ctl_listen){cfg->control_listen[i], !local && cfg->tls_cert ? &tls : NULL, cfg->insecure};
+    }
+    for (unsigned i = 0; i < cfg->ncredentials; i++) {
+        int r = make_cred(&cfg->credentials[i], &creds[i], err, err_size);
+        if (r < 0)
+            return r;
+    }
+    for (unsigned i = 0; i < srv->nshards; i++)
+        ep[i] = srv->shards[i].endpoint;
+    return ctl_server_start(&c, srv->store, &srv->ctl, err, err_size);
+}
+
+static int start_data(struct srv *srv, char *err, size_t err_size)
+{
+    const struct srv_config *cfg = srv->cfg;
+    struct fab_config fc = {
+        .provider = cfg->data_provider,
+        .require_rdma = cfg->data_require_rdma,
+        .credits = (uint32_t)cfg->data_credits,
+    };
+    int r = fab_open(&fc, &srv->fab, err, err_size);
+
+    if (r < 0)
+        return r;
+    srv->shards = calloc(cfg->data_shards, sizeof *srv->shards);
+    if (!srv->shards)
+        return -ENOMEM;
+    for (unsigned i = 0; r == 0 && i < cfg->data_shards; i++) {
+        srv->shards[i].wake = -1;
+        r = shard_start(srv, i, &srv->shards[i], err, err_size);
+        srv->nshards++;
+    }
+    return r;
+}
+
+/* ---- the process ---- */
+
+/* As many descriptors as the limit allows: each client has a few. */
+static void raise_limits(void)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+        l.rlim_cur = l.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+static int change_user(const char *name, char *err, size_t err_size)
+{
+    const struct passwd *pw;
+    int e = 0;
+
+    errno = 0;
+    pw = getpwnam(name);
+    if (!pw) {
+        snprintf(err, err_size, "user \"%s\" (user): there is no such user", name);
+        return -ENOENT;
+    }
+    if (geteuid() == pw->pw_uid)
+        return 0;
+    if (initgroups(name, pw->pw_gid) < 0 || setgid(pw->pw_gid) < 0 || setuid(pw->pw_uid) < 0)
+        e = -errno;
+    if (e)
+        snprintf(err, err_size, "cannot change to user \"%s\": %s", name, err_text(e));
+    return e;
+}
+
+static void close_all(struct srv *srv)
+{
+    metrics_stop(srv->metrics);
+    for (unsigned i = 0; i < srv->nshards; i++)
+        shard_stop(&srv->shards[i]);
+    ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
+    free(srv->shards);
+    if (srv->fab)
+        fab_close(srv->fab);
+    pst_store_close(srv->store);
+    free(srv);
+}
+
+int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t err_size)
+{
+    struct srv *srv = calloc(1, sizeof *srv);
+    int r;
+
+    if (!srv)
+        return -ENOMEM;
+    srv->cfg = cfg;
+    srv->start_ns = now_ns();
+    log_set_level(cfg->log);
+    raise_limits();
+    snprintf(err, err_size, "out of memory");
+    r = cfg->run_as ? change_user(cfg->run_as, err, err_size) : 0;
+    if (r == 0)
+        r = open_store(srv, err, err_size);
+    if (r == 0)
+        r = start_data(srv, err, err_size);
+    if (r == 0)
+        r = start_control(srv, err, err_size);
+    if (r == 0 && cfg->metrics_listen)
+        r = metrics_start(srv, cfg->metrics_listen, &srv->metrics, err, err_size);
+    if (r < 0) {
+        if (srv->ctl)
+            ctl_server_stop(srv->ctl, 0);
+        close_all(srv);
+        return r;
+    }
+    *ret = srv;
+    return 0;
+}
+
+int srv_control_port(const struct srv *s, unsigned i)
+{
+    return ctl_server_port(s->ctl, i);
+}
+
+int srv_metrics_port(const struct srv *s)
+{
+    return metrics_port(s->metrics);
+}
+
+int srv_stop(struct srv *srv)
+{
+    uint64_t deadline = now_ns() + srv->cfg->drain_ms * NSEC_PER_MSEC, now;
+
+    log_info("draining, for %llu ms at most", (unsigned long long)srv->cfg->drain_ms);
+    for (unsigned i = 0; i < srv->nshards; i++)
+        atomic_store(&srv->shards[i].drain, true);
+    for (unsigned i = 0; i < srv->nshards; i++)
+        shard_drain(&srv->shards[i], deadline);
+    now = now_ns();
+    ctl_server_stop(srv->ctl, now < deadline ? (uint32_t)((deadline - now) / NSEC_PER_MSEC) : 0);
+    close_all(srv);
+    return 0;
+}

@@ -1,0 +1,173 @@
+/*
+ * The data plane's inside. A shard is one thread with its fabric domain, its store queue and its buffers; a connection
+ * and its requests belong to one shard, and only its thread touches them. Others see: the mailbox flags, and under
+ * shard.lock the list of connections with their counters.
+ */
+#ifndef SERVER_DATA_H
+#define SERVER_DATA_H
+
+#include "control/service.h"
+#include "fabric/dp.h"
+#include "fabric/fabric.h"
+#include "server/server.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#define QUEUE_DEPTH     256u        /* store operations in flight per shard; more wait in order */
+#define SMALL_BYTES     (16 * KiB)  /* requests up to this use the small buffers */
+#define SMALL_COUNT     512u        /* per shard */
+#define REQ_CACHE_MAX   1024u       /* request structs kept for reuse, per shard */
+#define LATENCY_BUCKETS 24u         /* powers of two of microseconds: 1 us .. 8 s, then everything */
+
+enum latency_class { LAT_READ, LAT_WRITE, LAT_SYNC, LAT_OTHER, LAT_CLASSES };
+
+/* Written by the shard's thread only; read by others without a lock: single relaxed words. */
+struct shard_stats {
+    uint64_t requests[DP_OPCODES], errors, waits; /* waits: for a buffer */
+    uint64_t bytes_in, bytes_out;
+    uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
+};
+
+struct shard {
+    struct srv *srv;
+    unsigned id;
+    pthread_t thread;
+    bool running;
+    sem_t started; /* after the thread has opened all, or failed */
+    int start_err;
+    char start_text[200];
+
+    struct fab_shard *fab;
+    struct pst_queue *queue;
+    struct fab_pool *large, *small;
+    uint32_t large_total;
+    struct ctl_endpoint endpoint;
+    int wake; /* eventfd: a mailbox flag was set */
+    atomic_bool stop, drain, check_sessions;
+    atomic_uint unanswered; /* requests of all connections */
+
+    pthread_mutex_t lock; /* list of connections, for those who look */
+    struct list conns;
+    struct list waiting;  /* requests that wait for buffers, in order */
+    struct list backlog;  /* store operations that wait for room in the queue, in order */
+    struct list free_reqs;
+    uint32_t nfree_reqs;
+    struct shard_stats stats;
+};
+
+/* A capability under the number that the client gave it. */
+struct bound {
+    struct sess_cont *cont; /* NULL: nothing bound */
+    struct cap_grant grant;
+    uint64_t generation; /* the last at which the key was known to be alive */
+};
+
+struct conn {
+    struct list link; /* shard.conns */
+    struct shard *shard;
+    struct fab_conn *fab; /* NULL: closed; the struct lives until its requests are done */
+    struct sess *sess;
+    struct pst_mac *mac;
+    uint64_t msgno; /* the last one */
+    uint32_t unanswered, reqs;
+    struct list unsent; /* answers that wait for a credit */
+    struct bound *caps;
+    uint32_t ncaps;
+    char peer[80];
+    uint64_t requests, bytes_in, bytes_out; /* relaxed, for status */
+};
+
+/* A buffer's worth of a request. */
+struct part {
+    struct req *req;
+    struct fab_buf *buf;
+    uint32_t offset, len; /* within the request */
+    int64_t got;          /* READ: bytes */
+    struct iovec iov;
+    struct pst_op op; /* READ: one for each part; others use the first part's */
+    struct fab_rma rma[DP_SEGS_MAX];
+};
+
+/*
+ * A request lives while `refs` > 0: one for its answer, and one for each store operation and each RMA under way. Its
+ * buffers go back with it.
+ */
+struct req {
+    struct list link; /* shard.waiting, conn.unsent or shard.free_reqs */
+    struct conn *conn;
+    struct dp_request dp; /* payload is not valid after the message's callback */
+    struct sess_cont *cont;
+    uint64_t start_ns;
+    uint32_t refs, nparts, nbufs, ops_left, rmas_left;
+    bool failed, answered;
+    struct dp_reply reply;
+    void *stash;        /* inline payload, while no buffer was free */
+    struct iovec *iov;  /* several parts in one operation */
+    struct part *parts; /* &part, or allocated */
+    struct part part;
+};
+
+/* conn.c */
+extern const struct fab_callbacks conn_callbacks;
+void conn_put_req(struct conn *c); /* a request of it is gone */
+void conn_drop_dead_sessions(struct shard *s);
+void conn_end(struct conn *c);
+
+/* request.c */
+struct req *req_new(struct conn *c, const struct dp_request *dp);
+void req_run(struct req *r);
+void req_answer(struct req *r, int status);
+void req_flush_unsent(struct conn *c);
+void req_drop_waiting(struct conn *c);
+void req_start_waiting(struct shard *s);
+void req_op_done(struct pst_op *op);
+void req_submit_backlog(struct shard *s);
+void req_free_cache(struct shard *s);
+
+/* check.c: may this request happen? 0 or -errno, refusals counted. */
+int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont **ret_cont);
+int check_bind(struct conn *c, const struct dp_request *dp);
+int check_unbind(struct conn *c, const struct dp_request *dp);
+void check_unbind_all(struct conn *c);
+
+/* shard.c */
+int shard_start(struct srv *srv, unsigned id, struct shard *s, char *err, size_t err_size);
+void shard_poke(struct shard *s);
+/* Answers what is under way until the deadline (now_ns clock), takes nothing new. */
+void shard_drain(struct shard *s, uint64_t deadline_ns);
+void shard_stop(struct shard *s);
+
+/* stats.c */
+void stats_count(struct req *r);
+void stats_emit(struct srv *srv, pst_stat_fn fn, void *user);
+
+/* metrics.c */
+struct metrics;
+int metrics_start(struct srv *srv, const char *addr, struct metrics **ret, char *err, size_t err_size);
+int metrics_port(const struct metrics *m);
+void metrics_stop(struct metrics *m);
+
+struct srv {
+    const struct srv_config *cfg;
+    struct pst_store *store; /* the topmost filter */
+    struct fab *fab;
+    struct ctl_server *ctl;
+    struct metrics *metrics;
+    struct shard *shards;
+    unsigned nshards;
+    atomic_uint nconns;
+    uint64_t start_ns;
+};
+
+static inline void stat_add(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t stat_get(const uint64_t *counter)
+{
+    return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,606 @@
+/*
+ * One request from its checks to its answer.
+ *
+ *   READ           buffers -> store reads each part -> RMA writes to the client -> answer
+ *   WRITE          buffers -> RMA reads from the client -> one store write -> answer
+ *   CHUNK_READ     buffers -> one store read -> RMA writes -> answer
+ *   CHUNK_REPLACE  as WRITE
+ *   the others     store operation -> answer
+ *
+ * All buffers of a request are taken at once, in the order of arrival: nobody holds some while it waits for more. The
+ * answer is sent after the RMA writes were begun, on the same connection, so it arrives after their bytes (fabric.h).
+ * If the connection ends, what the store has begun goes on, and nothing is answered.
+ */
+#include "data.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+static bool is_inline(const struct req *r)
+{
+    return (r->dp.flags & DP_F_INLINE) != 0;
+}
+
+/* Does the request bring bytes to the store? */
+static bool is_write(const struct req *r)
+{
+    return r->dp.opcode == DP_WRITE || r->dp.opcode == DP_CHUNK_REPLACE;
+}
+
+static bool has_data(const struct req *r)
+{
+    return is_write(r) || r->dp.opcode == DP_READ || r->dp.opcode == DP_CHUNK_READ;
+}
+
+struct req *req_new(struct conn *c, const struct dp_request *dp)
+{
+    struct shard *s = c->shard;
+    struct list *l = list_pop_front(&s->free_reqs);
+    struct req *r = l ? list_entry(l, struct req, link) : malloc(sizeof *r);
+
+    if (!r)
+        return NULL;
+    if (l)
+        s->nfree_reqs--;
+    memset(r, 0, offsetof(struct req, part));
+    list_init(&r->link);
+    r->conn = c;
+    r->dp = *dp;
+    r->start_ns = now_ns();
+    r->refs = 1;
+    r->parts = &r->part;
+    c->reqs++;
+    c->unanswered++;
+    atomic_fetch_add_explicit(&s->unanswered, 1, memory_order_relaxed);
+    return r;
+}
+
+static void release_buffers(struct req *r)
+{
+    for (uint32_t i = 0; i < r->nbufs; i++)
+        fab_buf_put(r->parts[i].buf);
+    r->nbufs = 0;
+}
+
+static void unref(struct req *r)
+{
+    struct conn *c = r->conn;
+    struct shard *s = c->shard;
+
+    if (--r->refs > 0)
+        return;
+    release_buffers(r);
+    if (r->parts != &r->part)
+        free(r->parts);
+    free(r->iov);
+    free(r->stash);
+    sess_cont_put(r->cont);
+    if (s->nfree_reqs < REQ_CACHE_MAX) {
+        list_push_front(&s->free_reqs, &r->link);
+        s->nfree_reqs++;
+    } else {
+        free(r);
+    }
+    conn_put_req(c);
+}
+
+void req_free_cache(struct shard *s)
+{
+    struct list *l;
+
+    while ((l = list_pop_front(&s->free_reqs)) != NULL)
+        free(list_entry(l, struct req, link));
+    s->nfree_reqs = 0;
+}
+
+/* ---- answers ---- */
+
+/* The answer is out, or there is nobody to send it to. */
+static void answered(struct req *r)
+{
+    struct conn *c = r->conn;
+
+    c->unanswered--;
+    atomic_fetch_sub_explicit(&c->shard->unanswered, 1, memory_order_relaxed);
+    if (c->fab)
+        stats_count(r);
+    unref(r);
+}
+
+/* -EAGAIN: no credit; the answer is kept in r. */
+static int send_answer(struct req *r)
+{
+    struct conn *c = r->conn;
+    uint8_t head[DP_HEAD_MAX];
+    struct iovec iov[3];
+    int n = dp_encode_reply(c->mac, &r->reply, head, iov);
+
+    return n < 0 ? n : fab_send(c->fab, iov, (uint32_t)n);
+}
+
+/* Sends (or keeps) the answer; ends the request's own reference, once. */
+static void finish(struct req *r)
+{
+    struct conn *c = r->conn;
+    int e;
+
+    r->reply.msgno = r->dp.msgno;
+    r->reply.tag = r->dp.tag;
+    r->reply.opcode = r->dp.opcode;
+    if (!c->fab || r->failed) { /* bytes that were to move did not: no answer may say that they did */
+        conn_end(c);
+        answered(r);
+        return;
+    }
+    e = list_empty(&c->unsent) ? send_answer(r) : -EAGAIN;
+    if (e == -EAGAIN) {
+        list_push_back(&c->unsent, &r->link);
+        return;
+    }
+    if (e < 0 && e != -ENOTCONN) {
+        log_error("answer to %s cannot be sent: %s", c->peer, err_name(e));
+        conn_end(c);
+    }
+    answered(r);
+}
+
+void req_flush_unsent(struct conn *c)
+{
+    while (!list_empty(&c->unsent)) {
+        struct req *r = list_entry(c->unsent.next, struct req, link);
+        if (c->fab && send_answer(r) == -EAGAIN)
+            return;
+        list_del(&r->link);
+        answered(r);
+    }
+}
+
+void req_answer(struct req *r, int status)
+{
+    r->reply = (struct dp_reply){.status = status};
+    finish(r);
+}
+
+static void answer_op(struct req *r, const struct pst_op *op)
+{
+    struct dp_reply *y = &r->reply;
+
+    *y = (struct dp_reply){.status = op->result < 0 ? (int32_t)op->result : 0};
+    if (r->dp.opcode == DP_CHUNK_READ || r->dp.opcode == DP_CHUNK_REPLACE)
+        y->version = op->version;
+    if (op->result < 0) {
+        finish(r);
+        return;
+    }
+    y->result = (uint64_t)op->result;
+    switch (r->dp.opcode) {
+    case DP_WRITE:
+        y->offset = op->offset;
+        /* fall through */
+    case DP_PUNCH:
+    case DP_ALLOCATE:
+    case DP_CHUNK_REPLACE:
+        y->size = op->attr.size;
+        y->used = op->attr.used;
+        y->change = op->attr.change;
+        y->mtime_ns = op->attr.mtime_ns;
+        break;
+    case DP_CHUNK_READ:
+        y->meta_len = (uint8_t)min_u64(op->meta_len, sizeof y->meta);
+        memcpy(y->meta, op->meta, y->meta_len);
+        if (is_inline(r)) {
+            y->payload = r->parts[0].buf->data;
+            y->payload_len = (uint32_t)y->result;
+        }
+        break;
+    default:
+        break;
+    }
+    finish(r);
+}
+
+/* ---- the store's side ---- */
+
+static void submit(struct shard *s, struct part *p)
+{
+    int e;
+
+    p->req->refs++;
+    e = list_empty(&s->backlog) ? pst_queue_submit(s->queue, &p->op) : -EAGAIN;
+    if (e == -EAGAIN) {
+        list_push_back(&s->backlog, &p->op.link);
+    } else if (e < 0) {
+        p->op.result = e;
+        req_op_done(&p->op);
+    }
+}
+
+void req_submit_backlog(struct shard *s)
+{
+    while (!list_empty(&s->backlog)) {
+        struct pst_op *op = list_entry(s->backlog.next, struct pst_op, link);
+        int e;
+        list_del(&op->link);
+        e = pst_queue_submit(s->queue, op);
+        if (e == -EAGAIN) {
+            list_push_front(&s->backlog, &op->link);
+            return;
+        }
+        if (e < 0) {
+            op->result = e;
+            req_op_done(op);
+        }
+    }
+}
+
+static enum pst_op_kind kind_of(uint8_t opcode)
+{
+    static const enum pst_op_kind kinds[DP_OPCODES] = {
+        [DP_READ] = PST_OP_READ,
+        [DP_WRITE] = PST_OP_WRITE,
+        [DP_PUNCH] = PST_OP_PUNCH,
+        [DP_ALLOCATE] = PST_OP_ALLOCATE,
+        [DP_SEEK_DATA] = PST_OP_SEEK_DATA,
+        [DP_SEEK_HOLE] = PST_OP_SEEK_HOLE,
+        [DP_FSYNC] = PST_OP_FSYNC,
+        [DP_SYNCFS] = PST_OP_SYNCFS,
+        [DP_CHUNK_READ] = PST_OP_CHUNK_READ,
+        [DP_CHUNK_REPLACE] = PST_OP_CHUNK_REPLACE,
+    };
+    return kinds[opcode];
+}
+
+static uint32_t flags_of(uint16_t dp_flags)
+{
+    static const struct {
+        uint16_t dp;
+        uint32_t op;
+    } map[] = {{DP_F_APPEND, PST_OPF_APPEND},
+               {DP_F_DSYNC, PST_OPF_DSYNC},
+               {DP_F_KEEP_SIZE, PST_OPF_KEEP_SIZE},
+               {DP_F_GROW, PST_OPF_GROW},
+               {DP_F_SET_SIZE, PST_OPF_SET_SIZE}};
+    uint32_t f = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(map); i++)
+        f |= dp_flags & map[i].dp ? map[i].op : 0;
+    return f;
+}
+
+static void fill_op(struct part *p)
+{
+    struct req *r = p->req;
+    const struct dp_request *dp = &r->dp;
+    struct pst_op *op = &p->op;
+
+    *op = (struct pst_op){
+        .kind = kind_of(dp->opcode),
+        .flags = flags_of(dp->flags),
+        .cont = sess_cont_store(r->cont),
+        .ino = dp->ino,
+        .offset = dp->offset,
+        .length = dp->length,
+        .version = dp->version,
+        .new_size = dp->new_size,
+        .meta_len = dp->meta_len,
+        .ctx.id = {.slot = dp->slot, .seq = dp->seq},
+        .user = p,
+    };
+    list_init(&op->link);
+    memcpy(op->ctx.id.client, sess_ident(r->conn->sess)->client, sizeof op->ctx.id.client);
+    memcpy(op->meta, dp->meta, dp->meta_len);
+}
+
+/* One operation over all parts. */
+static void submit_whole(struct req *r)
+{
+    struct part *p = &r->parts[0];
+
+    fill_op(p);
+    if (has_data(r)) {
+        p->op.iov = r->iov ? r->iov : &p->iov;
+        p->op.iovcnt = r->nparts;
+    }
+    r->ops_left = 1;
+    submit(r->conn->shard, p);
+}
+
+static void submit_parts(struct req *r)
+{
+    r->ops_left = r->nparts;
+    r->refs++; /* a part may come back at once */
+    for (uint32_t i = 0; i < r->nparts; i++) {
+        struct part *p = &r->parts[i];
+        fill_op(p);
+        p->op.offset += p->offset;
+        p->op.length = p->len;
+        p->op.iov = &p->iov;
+        p->op.iovcnt = 1;
+        submit(r->conn->shard, p);
+    }
+    unref(r);
+}
+
+/* ---- the client's side ---- */
+
+static void rma_done(struct fab_rma *rma, int err)
+{
+    struct req *r = (struct req *)(uintptr_t)rma->priv[0];
+
+    if (err < 0)
+        r->failed = true;
+    if (--r->rmas_left == 0 && is_write(r)) {
+        /* With a byte missing nothing is written; the connection is ending, or the client named a wrong key. */
+        if (r->failed || !r->conn->fab)
+            finish(r);
+        else
+            submit_whole(r);
+    }
+    unref(r);
+}
+
+/* Moves `len` bytes of a part from or to the client's segments. */
+static void move(struct part *p, uint32_t len)
+{
+    struct req *r = p->req;
+    struct conn *c = r->conn;
+    uint32_t at = 0, seg_start = 0, n = 0;
+
+    for (uint32_t i = 0; i < r->dp.nsegs && at < len; i++) {
+        const struct dp_seg *seg = &r->dp.seg[i];
+        uint32_t in_seg = p->offset + at - seg_start, take;
+        if (p->offset + at >= seg_start + seg->len) {
+            seg_start += seg->len;
+            continue;
+        }
+        take = (uint32_t)min_u64(seg->len - in_seg, len - at);
+        p->rma[n] = (struct fab_rma){
+            .write = !is_write(r),
+            .mr = {p->buf->mr},
+            .iov = {{(char *)p->buf->data + at, take}},
+            .iovcnt = 1,
+            .remote_addr = seg->addr + in_seg,
+            .remote_key = seg->key,
+            .fn = rma_done,
+            .priv = {(uint64_t)(uintptr_t)r},
+        };
+        r->refs++;
+        r->rmas_left++;
+        if (!c->fab || fab_rma(c->fab, &p->rma[n]) < 0) {
+            r->failed = true;
+            r->rmas_left--;
+            r->refs--; /* never the last one: the caller is inside the request */
+            return;
+        }
+        n++;
+        at += take;
+        seg_start += seg->len;
+    }
+}
+
+static void fetch(struct req *r)
+{
+    r->refs++;
+    r->rmas_left = 1; /* this loop's own: no completion ends the phase before all have begun */
+    for (uint32_t i = 0; i < r->nparts && !r->failed; i++)
+        move(&r->parts[i], r->parts[i].len);
+    if (--r->rmas_left == 0) {
+        if (r->failed)
+            finish(r);
+        else
+            submit_whole(r);
+    }
+    unref(r);
+}
+
+/* All parts of a READ are there: as many bytes as are there without a gap. */
+static void answer_read(struct req *r)
+{
+    struct dp_reply *y = &r->reply;
+
+    *y = (struct dp_reply){0};
+    for (uint32_t i = 0; i < r->nparts; i++) {
+        if (r->parts[i].got < 0) {
+            y->status = (int32_t)r->parts[i].got;
+            y->result = 0;
+            break;
+        }
+        y->result += (uint64_t)r->parts[i].got;
+        if (r->parts[i].got < r->parts[i].len)
+            break;
+    }
+    if (y->status == 0 && is_inline(r)) {
+        y->payload = r->parts[0].buf->data;
+        y->payload_len = (uint32_t)y->result;
+    }
+    finish(r);
+}
+
+static void read_done(struct part *p)
+{
+    struct req *r = p->req;
+
+    p->got = p->op.result;
+    if (p->got > p->len)
+        p->got = -EIO; /* an engine's bug must not reach beyond the client's memory */
+    if (p->got > 0 && !is_inline(r) && r->conn->fab)
+        move(p, (uint32_t)p->got);
+    if (--r->ops_left == 0)
+        answer_read(r);
+}
+
+static void chunk_read_done(struct req *r, const struct pst_op *op)
+{
+    uint64_t left = op->result > 0 ? (uint64_t)op->result : 0;
+
+    if (left > r->dp.length) {
+        req_answer(r, -EIO);
+        return;
+    }
+    for (uint32_t i = 0; i < r->nparts && left > 0 && !is_inline(r) && r->conn->fab; i++) {
+        uint32_t n = (uint32_t)min_u64(left, r->parts[i].len);
+        move(&r->parts[i], n);
+        left -= n;
+    }
+    answer_op(r, op);
+}
+
+void req_op_done(struct pst_op *op)
+{
+    struct part *p = op->user;
+    struct req *r = p->req;
+
+    if (r->dp.opcode == DP_READ)
+        read_done(p);
+    else if (r->dp.opcode == DP_CHUNK_READ)
+        chunk_read_done(r, op);
+    else
+        answer_op(r, op);
+    unref(r);
+}
+
+/* ---- buffers ---- */
+
+/* Cuts the request into parts. */
+static int plan(struct req *r)
+{
+    struct shard *s = r->conn->shard;
+    uint64_t unit = r->dp.length <= SMALL_BYTES ? SMALL_BYTES : s->srv->cfg->data_buffer_bytes;
+    uint64_t n = max_u64(1, (r->dp.length + unit - 1) / unit);
+
+    if (unit != SMALL_BYTES && n > s->large_total)
+        return -EMSGSIZE; /* larger than all of data.buffer_memory */
+    if (n > 1) {
+        r->parts = calloc(n, sizeof *r->parts);
+        r->iov = calloc(n, sizeof *r->iov);
+        if (!r->parts || !r->iov) {
+            free(r->parts);
+            r->parts = &r->part;
+            return -ENOMEM;
+        }
+    }
+    r->nparts = (uint32_t)n;
+    for (uint32_t i = 0; i < r->nparts; i++) {
+        struct part *p = &r->parts[i];
+        p->req = r;
+        p->offset = (uint32_t)(i * unit);
+        p->len = (uint32_t)min_u64(unit, r->dp.length - p->offset);
+        p->got = 0;
+    }
+    return 0;
+}
+
+static bool take_buffers(struct req *r)
+{
+    struct shard *s = r->conn->shard;
+    struct fab_pool *pool = r->dp.length <= SMALL_BYTES ? s->small : s->large;
+
+    for (uint32_t i = 0; i < r->nparts; i++) {
+        struct part *p = &r->parts[i];
+        p->buf = fab_buf_get(pool);
+        if (!p->buf) {
+            release_buffers(r);
+            return false;
+        }
+        r->nbufs++;
+        p->iov = (struct iovec){p->buf->data, p->len};
+        if (r->iov)
+            r->iov[i] = p->iov;
+    }
+    return true;
+}
+
+static void start_with_buffers(struct req *r)
+{
+    if (is_write(r) && is_inline(r) && r->dp.length > 0) {
+        memcpy(r->parts[0].buf->data, r->stash ? r->stash : r->dp.payload, r->dp.length);
+        submit_whole(r);
+    } else if (is_write(r) && r->dp.length > 0) {
+        fetch(r);
+    } else if (r->dp.opcode == DP_READ) {
+        submit_parts(r);
+    } else {
+        submit_whole(r);
+    }
+}
+
+void req_start_waiting(struct shard *s)
+{
+    while (!list_empty(&s->waiting)) {
+        struct req *r = list_entry(s->waiting.next, struct req, link);
+        if (!take_buffers(r))
+            return;
+        list_del(&r->link);
+        start_with_buffers(r);
+    }
+}
+
+void req_drop_waiting(struct conn *c)
+{
+    list_for_each_safe (it, &c->shard->waiting) {
+        struct req *r = list_entry(it, struct req, link);
+        if (r->conn == c) {
+            list_del(&r->link);
+            answered(r);
+        }
+    }
+}
+
+static void start_data(struct req *r)
+{
+    struct shard *s = r->conn->shard;
+    int e = plan(r);
+
+    if (e < 0) {
+        req_answer(r, e);
+        return;
+    }
+    if (list_empty(&s->waiting) && take_buffers(r)) {
+        start_with_buffers(r);
+        return;
+    }
+    if (is_write(r) && is_inline(r) && r->dp.length > 0) { /* the message's bytes are only lent */
+        r->stash = malloc(r->dp.length);
+        if (!r->stash) {
+            req_answer(r, -ENOMEM);
+            return;
+        }
+        memcpy(r->stash, r->dp.payload, r->dp.length);
+    }
+    stat_add(&s->stats.waits, 1);
+    list_push_back(&s->waiting, &r->link);
+}
+
+void req_run(struct req *r)
+{
+    struct conn *c = r->conn;
+    int e;
+
+    switch (r->dp.opcode) {
+    case DP_PING:
+        req_answer(r, 0);
+        return;
+    case DP_BIND:
+        req_answer(r, check_bind(c, &r->dp));
+        return;
+    case DP_UNBIND:
+        req_answer(r, check_unbind(c, &r->dp));
+        return;
+    default:
+        break;
+    }
+    e = check_request(c, &r->dp, &r->cont);
+    if (e < 0) {
+        req_answer(r, e);
+    } else if (has_data(r)) {
+        start_data(r);
+    } else {
+        r->nparts = 1;
+        r->part.req = r;
+        submit_whole(r);
+    }
+}

@@ -1,0 +1,292 @@
+/* A shard's thread: opens its resources, drives fabric and store queue together, sleeps when both are idle. */
+#include "data.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#define REAP_BATCH 64
+/* After the last answer of a drain: the time for it to leave. */
+#define DRAIN_LINGER_NS (20 * NSEC_PER_MSEC)
+
+/* ---- resources, opened and closed by the thread itself ---- */
+
+static int resolve(const char *host, uint16_t port, struct sockaddr_storage *ret, socklen_t *ret_len)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_PASSIVE}, *ai = NULL;
+    char service[8];
+
+    snprintf(service, sizeof service, "%u", port);
+    if (getaddrinfo(host, service, &hints, &ai) != 0 || !ai)
+        return -EADDRNOTAVAIL;
+    memcpy(ret, ai->ai_addr, ai->ai_addrlen);
+    *ret_len = ai->ai_addrlen;
+    freeaddrinfo(ai);
+    return 0;
+}
+
+static void address_text(const struct sockaddr *sa, socklen_t len, char *ret, size_t size)
+{
+    char host[64] = "?", port[8] = "?";
+
+    getnameinfo(sa, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(ret, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+/* Replaces a wildcard address by the one that clients are to use; the port stays. */
+static int advertise(struct ctl_endpoint *ep, const char *host)
+{
+    struct sockaddr_storage sa;
+    socklen_t len;
+    uint16_t port = ep->addr.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&ep->addr)->sin6_port)
+                                                   : ntohs(((struct sockaddr_in *)&ep->addr)->sin_port);
+    int r = resolve(host, port, &sa, &len);
+
+    if (r < 0)
+        return r;
+    ep->addr = sa;
+    ep->addr_len = len;
+    return 0;
+}
+
+static int listen_on(struct shard *s)
+{
+    const struct srv_config *cfg = s->srv->cfg;
+    struct ctl_endpoint *ep = &s->endpoint;
+    struct sockaddr_storage sa;
+    char host[SRV_HOST_MAX];
+    socklen_t len;
+    uint16_t port;
+    int r = srv_parse_addr(cfg->data_listen, host, &port);
+
+    if (r == 0 && port && port + s->id > UINT16_MAX)
+        r = -EINVAL;
+    if (r == 0)
+        r = resolve(host, port ? (uint16_t)(port + s->id) : 0, &sa, &len);
+    if (r == 0)
+        r = fab_listen(s->fab, (struct sockaddr *)&sa, len, &ep->addr, &ep->addr_len);
+    if (r == 0 && cfg->data_advertise)
+        r = advertise(ep, cfg->data_advertise);
+    if (r < 0) {
+        snprintf(s->start_text, sizeof s->start_text, "data address %s (data.listen), shard %u: %s", cfg->data_listen,
+                 s->id, err_text(r));
+        return r;
+    }
+    ep->shard = s->id;
+    snprintf(ep->provider, sizeof ep->provider, "%s", fab_info(s->srv->fab)->provider);
+    address_text((struct sockaddr *)&ep->addr, ep->addr_len, ep->text, sizeof ep->text);
+    return 0;
+}
+
+static int open_pools(struct shard *s)
+{
+    const struct srv_config *cfg = s->srv->cfg;
+    uint32_t n = (uint32_t)(cfg->data_buffer_memory / cfg->data_buffer_bytes);
+    int r = fab_pool_new(s->fab, cfg->data_buffer_bytes, n, FAB_LOCAL, &s->large);
+
+    if (r == 0)
+        r = fab_pool_new(s->fab, SMALL_BYTES, SMALL_COUNT, FAB_LOCAL, &s->small);
+    s->large_total = n;
+    if (r < 0)
+        snprintf(s->start_text, sizeof s->start_text,
+                 "%llu MiB of transfer buffers cannot be registered: %s (data.buffer_memory, ulimit -l)",
+                 (unsigned long long)(cfg->data_buffer_memory / MiB), err_text(r));
+    return r;
+}
+
+static int open_all(struct shard *s)
+{
+    int r = fab_shard_open(s->srv->fab, &conn_callbacks, s, &s->fab);
+
+    if (r < 0) {
+        snprintf(s->start_text, sizeof s->start_text, "data shard %u cannot be opened: %s", s->id, err_text(r));
+        return r;
+    }
+    r = pst_queue_open(s->srv->store, QUEUE_DEPTH, &s->queue);
+    if (r < 0) {
+        snprintf(s->start_text, sizeof s->start_text, "no store queue for data shard %u: %s", s->id, err_text(r));
+        return r;
+    }
+    r = open_pools(s);
+    return r < 0 ? r : listen_on(s);
+}
+
+static void reap(struct shard *s, uint64_t timeout_ns, int *ret_n)
+{
+    struct pst_op *ops[REAP_BATCH];
+    int n = pst_queue_reap(s->queue, ops, REAP_BATCH, timeout_ns);
+
+    for (int i = 0; i < n; i++)
+        req_op_done(ops[i]);
+    *ret_n = n > 0 ? n : 0;
+}
+
+static bool idle_conns(struct shard *s)
+{
+    return list_empty(&s->conns) && list_empty(&s->backlog);
+}
+
+/* Connections first: their requests hold buffers, and operations of the queue. */
+static void close_all(struct shard *s)
+{
+    int n;
+
+    list_for_each_safe (it, &s->conns)
+        conn_end(list_entry(it, struct conn, link));
+    for (int i = 0; s->queue && i < 1000 && !idle_conns(s); i++) {
+        fab_progress(s->fab, 10 * NSEC_PER_MSEC);
+        req_submit_backlog(s);
+        reap(s, 0, &n);
+    }
+    if (s->queue) {
+        do { /* what the store has begun: its buffers are in use until it comes back */
+            req_submit_backlog(s);
+            reap(s, UINT64_MAX, &n);
+        } while (n > 0 || !list_empty(&s->backlog));
+        pst_queue_close(s->queue);
+    }
+    fab_pool_free(s->small);
+    fab_pool_free(s->large);
+    if (s->fab)
+        fab_shard_close(s->fab);
+    req_free_cache(s);
+}
+
+/* ---- the loop ---- */
+
+static void read_mailbox(struct shard *s)
+{
+    eventfd_t v;
+
+    eventfd_read(s->wake, &v);
+    if (atomic_exchange(&s->check_sessions, false))
+        conn_drop_dead_sessions(s);
+}
+
+static void sleep_until_work(struct shard *s)
+{
+    struct pollfd p[FAB_FDS_MAX + 2];
+    int fds[FAB_FDS_MAX], n = 0, nfab;
+
+    if (!fab_arm(s->fab))
+        return;
+    nfab = fab_fds(s->fab, fds, FAB_FDS_MAX);
+    for (int i = 0; i < nfab; i++)
+        p[n++] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = pst_queue_fd(s->queue), .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+    poll(p, (nfds_t)n, -1);
+    if (p[n - 1].revents)
+        read_mailbox(s);
+}
+
+static void serve(struct shard *s)
+{
+    uint64_t spin_ns = s->srv->cfg->data_spin_us * 1000, idle_since = 0;
+
+    while (!atomic_load(&s->stop)) {
+        int events = fab_progress(s->fab, 0), n;
+        if (events < 0) {
+            log_error("data shard %u: the transport is broken (%s); its clients use the others", s->id, err_text(events));
+            poll(&(struct pollfd){.fd = s->wake, .events = POLLIN}, 1, -1);
+            read_mailbox(s);
+            continue;
+        }
+        reap(s, 0, &n);
+        req_submit_backlog(s);
+        req_start_waiting(s);
+        if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
+            read_mailbox(s);
+        if (events > 0 || n > 0) {
+            idle_since = 0;
+            continue;
+        }
+        if (spin_ns > 0) {
+            uint64_t now = now_ns();
+            idle_since = idle_since ? idle_since : now;
+            if (now - idle_since < spin_ns)
+                continue;
+        }
+        sleep_until_work(s);
+        idle_since = 0;
+    }
+}
+
+static void *run(void *arg)
+{
+    struct shard *s = arg;
+
+    s->start_err = open_all(s);
+    sem_post(&s->started);
+    if (s->start_err == 0)
+        serve(s);
+    close_all(s);
+    return NULL;
+}
+
+/* ---- for the daemon's main thread ---- */
+
+int shard_start(struct srv *srv, unsigned id, struct shard *s, char *err, size_t err_size)
+{
+    char name[16];
+
+    s->srv = srv;
+    s->id = id;
+    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake < 0)
+        return -errno;
+    list_init(&s->conns);
+    list_init(&s->waiting);
+    list_init(&s->backlog);
+    list_init(&s->free_reqs);
+    pthread_mutex_init(&s->lock, NULL);
+    sem_init(&s->started, 0, 0);
+    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+        snprintf(err, err_size, "no thread for data shard %u", id);
+        return -EAGAIN;
+    }
+    s->running = true;
+    snprintf(name, sizeof name, "shard-%u", id);
+    pthread_setname_np(s->thread, name);
+    while (sem_wait(&s->started) < 0 && errno == EINTR)
+        ;
+    if (s->start_err < 0)
+        snprintf(err, err_size, "%s", s->start_text);
+    return s->start_err;
+}
+
+void shard_poke(struct shard *s)
+{
+    eventfd_write(s->wake, 1);
+}
+
+void shard_drain(struct shard *s, uint64_t deadline_ns)
+{
+    struct timespec t = {0, 1000000};
+
+    atomic_store(&s->drain, true);
+    while (atomic_load(&s->unanswered) > 0 && now_ns() < deadline_ns)
+        nanosleep(&t, NULL);
+    t.tv_nsec = DRAIN_LINGER_NS;
+    nanosleep(&t, NULL);
+}
+
+void shard_stop(struct shard *s)
+{
+    if (!s->srv)
+        return; /* was never started */
+    if (s->running) {
+        atomic_store(&s->stop, true);
+        shard_poke(s);
+        pthread_join(s->thread, NULL);
+    }
+    if (s->wake >= 0)
+        close(s->wake);
+    pthread_mutex_destroy(&s->lock);
+    sem_destroy(&s->started);
+}

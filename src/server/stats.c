@@ -1,0 +1,136 @@
+/* Counters of the data plane. */
+#include "data.h"
+
+#include <stdio.h>
+
+static enum latency_class class_of(uint8_t opcode)
+{
+    switch (opcode) {
+    case DP_READ:
+    case DP_CHUNK_READ:
+        return LAT_READ;
+    case DP_WRITE:
+    case DP_CHUNK_REPLACE:
+        return LAT_WRITE;
+    case DP_FSYNC:
+    case DP_SYNCFS:
+        return LAT_SYNC;
+    default:
+        return LAT_OTHER;
+    }
+}
+
+/* Bucket b holds latencies up to 2^b microseconds, the last one the rest. */
+static unsigned bucket_of(uint64_t ns)
+{
+    uint64_t us = (ns + 999) / 1000;
+    unsigned b = us <= 1 ? 0 : 64u - (unsigned)__builtin_clzll(us - 1);
+    return b < LATENCY_BUCKETS ? b : LATENCY_BUCKETS - 1;
+}
+
+void stats_count(struct req *r)
+{
+    struct conn *c = r->conn;
+    struct shard_stats *st = &c->shard->stats;
+    enum latency_class k = class_of(r->dp.opcode);
+    uint64_t ns = now_ns() - r->start_ns;
+
+    stat_add(&st->requests[r->dp.opcode], 1);
+    stat_add(&st->latency[k][bucket_of(ns)], 1);
+    stat_add(&st->latency_ns[k], ns);
+    if (r->reply.status < 0) {
+        stat_add(&st->errors, 1);
+    } else if (k == LAT_READ) {
+        stat_add(&st->bytes_out, r->reply.result);
+        stat_add(&c->bytes_out, r->reply.result);
+    } else if (k == LAT_WRITE) {
+        stat_add(&st->bytes_in, r->dp.length);
+        stat_add(&c->bytes_in, r->dp.length);
+    }
+}
+
+static const char *const opcode_names[DP_OPCODES] = {
+    [DP_BIND] = "bind",           [DP_UNBIND] = "unbind",       [DP_READ] = "read",
+    [DP_WRITE] = "write",         [DP_PUNCH] = "punch",         [DP_ALLOCATE] = "allocate",
+    [DP_SEEK_DATA] = "seek_data", [DP_SEEK_HOLE] = "seek_hole", [DP_FSYNC] = "fsync",
+    [DP_SYNCFS] = "syncfs",       [DP_CHUNK_READ] = "chunk_read", [DP_CHUNK_REPLACE] = "chunk_replace",
+    [DP_PING] = "ping",
+};
+
+struct sum {
+    uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out;
+    uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
+};
+
+static void add_shard(struct sum *t, const struct shard_stats *s)
+{
+    for (unsigned i = 0; i < DP_OPCODES; i++)
+        t->requests[i] += stat_get(&s->requests[i]);
+    for (unsigned k = 0; k < LAT_CLASSES; k++) {
+        for (unsigned b = 0; b < LATENCY_BUCKETS; b++)
+            t->latency[k][b] += stat_get(&s->latency[k][b]);
+        t->latency_ns[k] += stat_get(&s->latency_ns[k]);
+    }
+    t->errors += stat_get(&s->errors);
+    t->waits += stat_get(&s->waits);
+    t->bytes_in += stat_get(&s->bytes_in);
+    t->bytes_out += stat_get(&s->bytes_out);
+}
+
+static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
+{
+    static const char *const names[LAT_CLASSES] = {"read", "write", "sync", "other"};
+    static const char help[] = "Time from a data request's arrival to its answer.";
+    char labels[64];
+
+    for (unsigned k = 0; k < LAT_CLASSES; k++) {
+        uint64_t n = 0;
+        for (unsigned b = 0; b < LATENCY_BUCKETS; b++) {
+            n += t->latency[k][b];
+            if (b + 1 < LATENCY_BUCKETS)
+                snprintf(labels, sizeof labels, "op=\"%s\",le=\"%g\"", names[k], (double)(1ull << b) / 1e6);
+            else
+                snprintf(labels, sizeof labels, "op=\"%s\",le=\"+Inf\"", names[k]);
+            fn(user, "data_request_seconds_bucket", labels, help, true, (double)n);
+        }
+        snprintf(labels, sizeof labels, "op=\"%s\"", names[k]);
+        fn(user, "data_request_seconds_sum", labels, help, true, (double)t->latency_ns[k] / 1e9);
+        fn(user, "data_request_seconds_count", labels, help, true, (double)n);
+    }
+}
+
+static void emit_connections(struct srv *srv, pst_stat_fn fn, void *user)
+{
+    for (unsigned i = 0; i < srv->nshards; i++) {
+        struct shard *s = &srv->shards[i];
+        unsigned n = 0;
+        char labels[32];
+        pthread_mutex_lock(&s->lock);
+        list_for_each (it, &s->conns)
+            n++;
+        pthread_mutex_unlock(&s->lock);
+        snprintf(labels, sizeof labels, "shard=\"%u\"", i);
+        fn(user, "data_connections", labels, "Open data connections.", false, n);
+    }
+}
+
+void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
+{
+    struct sum t = {0};
+    char labels[40];
+
+    for (unsigned i = 0; i < srv->nshards; i++)
+        add_shard(&t, &srv->shards[i].stats);
+    for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
+        snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
+        fn(user, "data_requests_total", labels, "Data requests that were answered.", true, (double)t.requests[i]);
+    }
+    fn(user, "data_errors_total", "", "Data requests that were answered with an error.", true, (double)t.errors);
+    fn(user, "data_buffer_waits_total", "", "Data requests that waited for a free buffer.", true, (double)t.waits);
+    fn(user, "data_bytes_in_total", "", "File bytes written by clients.", true, (double)t.bytes_in);
+    fn(user, "data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
+    emit_latency(&t, fn, user);
+    emit_connections(srv, fn, user);
+    fn(user, "uptime_seconds", "", "Since the daemon's start.", false,
+       (double)(now_ns() - srv->start_ns) / (double)NSEC_PER_SEC);
+}
