@@ -4,6 +4,7 @@
 
 #include "parts.h"
 
+#include "base/bitmap.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/rng.h"
@@ -25,8 +26,8 @@ static char fx_err[512];
 
 static inline void fx_remove(void)
 {
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", fx_dir);
+    char cmd[256];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s' '%s.work'", fx_dir, fx_dir);
     if (fx_dir[0] && system(cmd))
         print_message("%s failed\n", cmd);
 }
@@ -97,6 +98,15 @@ static inline int fx_put(struct engine *e, uint64_t n, const char *value, uint64
     struct key k = fx_key(n);
     txn_put(t, &k, value, strlen(value));
     return txn_commit(t, ret_lsn);
+}
+
+/* n bytes, aligned for direct I/O; the caller frees them. */
+static inline uint8_t *fx_pages(size_t n)
+{
+    uint8_t *p = aligned_alloc(4096, n);
+    assert_non_null(p);
+    memset(p, 0, n);
+    return p;
 }
 
 /* Whether key n has the value. */

@@ -203,8 +203,7 @@ int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const str
         return fail(m, -ESTALE, "%s: the index is older than the log: it ends at record %llu, the checkpoint at %llu; run "
                                 "`penstock check --rebuild-index %s`", e->dir, (unsigned long long)applied,
                     (unsigned long long)e->super.log_lsn, e->dir);
-    rd.buf = malloc(e->super.segment);
-    if (!rd.buf)
+    if (posix_memalign((void **)&rd.buf, LOG_BLOCK, e->super.segment))
         return -ENOMEM;
     r = find_start(&rd);
     if (r == 1) {

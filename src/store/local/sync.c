@@ -46,7 +46,7 @@ struct sync {
     struct list waits;        /* struct sync_wait */
 
     uint64_t space_ns; /* when the free space was looked at */
-    bool space_low;
+    uint64_t space;    /* bytes free then */
 
     uint64_t since_ckpt, ckpt_bytes; /* bytes of log since the last checkpoint; between two */
     pthread_mutex_t ckpt_mu;         /* one checkpoint at a time; before `mu` */
@@ -238,17 +238,20 @@ static void *sync_main(void *arg)
 
 /* ---- commits ---- */
 
-/* With the mutex. -ENOSPC when the file system has only the reserve left. */
+/*
+ * With the mutex. What is committed needs space twice: in the log when the queue is written, in the index at the next
+ * checkpoint, where merging its files needs some more. -ENOSPC when that would touch the reserve.
+ */
 static int check_space(struct engine *e, bool reserved)
 {
     struct sync *s = e->sync;
-    uint64_t now = now_ns(), avail;
+    uint64_t now = now_ns();
     if (!s->space_ns || now - s->space_ns > SPACE_CHECK_NS) {
+        if (fs_free(e, &s->space))
+            s->space = UINT64_MAX;
         s->space_ns = now;
-        if (!fs_free(e, &avail))
-            s->space_low = avail < e->reserve_bytes;
     }
-    return s->space_low && !reserved ? -ENOSPC : 0;
+    return s->space < e->reserve_bytes + s->queue.len + 2 * s->since_ckpt && !reserved ? -ENOSPC : 0;
 }
 
 /* With the mutex: waits while the queue is full or the checkpoint far behind. */
@@ -358,7 +361,7 @@ int sync_checkpoint(struct engine *e)
     uint64_t avail;
     int r;
     scoped_lock(&s->ckpt_mu);
-    if (!fs_free(e, &avail) && avail < e->reserve_bytes)
+    if (!fs_free(e, &avail) && avail < e->reserve_bytes / 2)
         reserve_release(e);
     r = seal(e, &next);
     if (!r)
