@@ -281,6 +281,29 @@ void pst_store_release(struct pst_cont *c, uint64_t ino)
     c->store->ops->release(c, ino);
 }
 
+int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created)
+{
+    struct pst_ctx open_ctx;
+    struct pst_attr a;
+    bool created = false;
+
+    CHECK(ctx_check(ctx));
+    CHECK(pst_name_check(name));
+    if (!S_ISREG(in->mode) || accmode & ~(R_OK | W_OK) || (trunc && !(accmode & W_OK)))
+        return -EINVAL;
+    if (c->store->ops->create)
+        return c->store->ops->create(c, ctx, parent, name, in, accmode, trunc, ret, ret_created);
+    CHECK(NS(c, make, ctx, parent, name, in, &a, &created));
+    if (!S_ISREG(a.mode))
+        return S_ISDIR(a.mode) ? -EISDIR : S_ISLNK(a.mode) ? -ELOOP : -ENXIO;
+    open_ctx = (struct pst_ctx){.cred = created ? NULL : ctx->cred};
+    CHECK(NS(c, open, &open_ctx, a.ino, accmode, trunc && !created, ret));
+    if (ret_created)
+        *ret_created = created;
+    return 0;
+}
+
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)
 {
     if (depth == 0 || depth > 4096)
@@ -350,6 +373,12 @@ int pst_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64
 int pst_queue_fd(struct pst_queue *q)
 {
     return q->store->ops->queue_fd(q);
+}
+
+void pst_queue_cancel(struct pst_queue *q, struct pst_op *op)
+{
+    if (q->store->ops->queue_cancel)
+        q->store->ops->queue_cancel(q, op);
 }
 
 int64_t pst_queue_run(struct pst_queue *q, struct pst_op *op)

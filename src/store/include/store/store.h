@@ -187,6 +187,11 @@ struct pst_store_ops {
                      void *user, const volatile bool *cancel);
     /* A consistent copy of the store in a new folder on the same machine, while in use. */
     int (*backup)(struct pst_store *st, const char *dir);
+
+    /* May be NULL: then pst_store_create does it in two steps, and pst_queue_cancel nothing. */
+    int (*create)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
+    void (*queue_cancel)(struct pst_queue *q, struct pst_op *op);
 };
 
 /* ---- the calls, with arguments checked: see the table for what each does ---- */
@@ -237,12 +242,23 @@ int pst_store_removexattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_
 int pst_store_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
                    struct pst_attr *ret);
 void pst_store_release(struct pst_cont *c, uint64_t ino);
+/*
+ * make (of a regular file) and open in one call: what was created is opened whatever its mode says, as open(2) does. On
+ * failure nothing is open, but the file may have been created.
+ */
+int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
 void pst_queue_close(struct pst_queue *q);
 int pst_queue_submit(struct pst_queue *q, struct pst_op *op);
 int pst_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
 int pst_queue_fd(struct pst_queue *q);
+/*
+ * Asks for an early return of an operation that is in the queue. It comes back from reap in every case: soon, with
+ * -ECANCELED (a change may have happened or not), or with its result. Its memory is not touched after that.
+ */
+void pst_queue_cancel(struct pst_queue *q, struct pst_op *op);
 /* Submits one operation on a queue without others in flight and waits for it: returns op->result. */
 int64_t pst_queue_run(struct pst_queue *q, struct pst_op *op);
 

@@ -1,0 +1,358 @@
+/*
+ * Write-behind. Written bytes wait in buffers, at most one per window of an object, so that sequential writes become
+ * operations of a whole window. A buffer is `idle` while it may grow and `flying` once submitted; both are disjoint
+ * ranges: a write that overlaps a flying one waits for it, since the store may execute two operations in any order.
+ *
+ * Memory is bounded twice: all buffers of a client by write_behind, those of one object by half of it.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct list *bucket(struct client *c, uint64_t ino)
+{
+    return &c->inodes[(ino * 0x9e3779b97f4a7c15ull >> 40) % CL_INODES];
+}
+
+struct cl_inode *cl_inode_get(struct client *c, uint64_t ino, bool make)
+{
+    struct list *l = bucket(c, ino);
+    struct cl_inode *i;
+
+    scoped_lock(&c->lock);
+    list_for_each (it, l) {
+        i = list_entry(it, struct cl_inode, link);
+        if (i->ino == ino) {
+            i->refs++;
+            return i;
+        }
+    }
+    i = make ? calloc(1, sizeof *i) : NULL;
+    if (!i)
+        return NULL;
+    i->c = c;
+    i->ino = ino;
+    i->refs = 1;
+    pthread_mutex_init(&i->lock, NULL);
+    pthread_cond_init(&i->changed, NULL);
+    list_init(&i->idle);
+    list_init(&i->flying);
+    list_init(&i->dirty);
+    list_push_front(l, &i->link);
+    return i;
+}
+
+void cl_inode_put(struct cl_inode *i)
+{
+    struct client *c = i->c;
+
+    pthread_mutex_lock(&c->lock);
+    if (--i->refs) {
+        pthread_mutex_unlock(&c->lock);
+        return;
+    }
+    list_del(&i->link);
+    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_destroy(&i->lock);
+    pthread_cond_destroy(&i->changed);
+    free(i);
+}
+
+static bool overlaps(const struct cl_buf *b, uint64_t offset, uint64_t len)
+{
+    return b->offset < (len > UINT64_MAX - offset ? UINT64_MAX : offset + len) && offset < b->offset + b->len;
+}
+
+/* ---- room ---- */
+
+/* At least one buffer is always allowed: else nobody would get on. */
+static bool room_take(struct client *c, uint64_t bytes)
+{
+    scoped_lock(&c->lock);
+    if (c->dirty_bytes && c->dirty_bytes + bytes > c->write_behind)
+        return false;
+    c->dirty_bytes += bytes;
+    return true;
+}
+
+static void room_give(struct client *c, uint64_t bytes)
+{
+    scoped_lock(&c->lock);
+    c->dirty_bytes -= bytes;
+    pthread_cond_broadcast(&c->room);
+}
+
+static void buf_done(struct cl_op *o)
+{
+    struct cl_buf *b = container_of(o, struct cl_buf, o);
+    struct cl_inode *i = b->i;
+    struct client *c = i->c;
+    int64_t r = o->op.result;
+    int none = 0;
+
+    pthread_mutex_lock(&i->lock);
+    if (r != (int64_t)b->len)
+        atomic_compare_exchange_strong(&b->owner->err, &none, r < 0 ? (int)r : -EIO);
+    list_del(&b->link);
+    i->bytes -= b->mem->size;
+    pthread_cond_broadcast(&i->changed);
+    pthread_mutex_unlock(&i->lock); /* from here on owner and object may go */
+    room_give(c, b->mem->size);
+    cl_bufs_put(&c->bufs, b->mem);
+    free(b);
+}
+
+/* inode.lock held. */
+static void buf_submit(struct cl_buf *b)
+{
+    struct cl_inode *i = b->i;
+
+    list_del(&b->link);
+    list_push_back(&i->flying, &b->link);
+    if (!--i->nidle) {
+        scoped_lock(&i->c->lock);
+        list_del(&i->dirty);
+    }
+    b->iov = (struct iovec){b->mem->data, b->len};
+    b->o = (struct cl_op){
+        .op = {.kind = PST_OP_WRITE, .cont = i->c->cont, .ino = i->ino, .offset = b->offset, .length = b->len,
+               .iov = &b->iov, .iovcnt = 1},
+        .done = buf_done};
+    cl_op_submit(i->c, &b->o);
+}
+
+static void submit_idle(struct cl_inode *i)
+{
+    list_for_each_safe (it, &i->idle)
+        buf_submit(list_entry(it, struct cl_buf, link));
+}
+
+/* Another object's buffers hold the room: sends some of them off and waits for room. No lock held. */
+static void room_wait(struct client *c, uint64_t bytes)
+{
+    struct cl_inode *victim = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    if (!list_empty(&c->dirty)) {
+        victim = list_entry(c->dirty.next, struct cl_inode, dirty);
+        victim->refs++;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (victim) {
+        pthread_mutex_lock(&victim->lock);
+        submit_idle(victim);
+        pthread_mutex_unlock(&victim->lock);
+        cl_inode_put(victim);
+    }
+    pthread_mutex_lock(&c->lock);
+    /* What is not idle is flying and comes back; others may take the room first: the caller asks again. */
+    if (list_empty(&c->dirty) && c->dirty_bytes && c->dirty_bytes + bytes > c->write_behind)
+        pthread_cond_wait(&c->room, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/*
+ * Room for a buffer of this object. inode.lock held; it may be released meanwhile: then false, and the caller looks at
+ * the lists anew.
+ */
+static bool room_for(struct cl_inode *i, uint64_t bytes)
+{
+    if (i->bytes + bytes <= max_u64(i->c->write_behind / 2, bytes) && room_take(i->c, bytes))
+        return true;
+    if (list_empty(&i->flying))
+        submit_idle(i);
+    if (!list_empty(&i->flying)) {
+        pthread_cond_wait(&i->changed, &i->lock);
+        return false;
+    }
+    pthread_mutex_unlock(&i->lock);
+    room_wait(i->c, bytes);
+    pthread_mutex_lock(&i->lock);
+    return false;
+}
+
+/* ---- writing ---- */
+
+static struct cl_buf *idle_in_window(struct cl_inode *i, uint64_t offset)
+{
+    list_for_each (it, &i->idle) {
+        struct cl_buf *b = list_entry(it, struct cl_buf, link);
+        if (b->offset / CL_WINDOW == offset / CL_WINDOW)
+            return b;
+    }
+    return NULL;
+}
+
+static bool flying_overlaps(struct cl_inode *i, uint64_t offset, uint64_t len, uint64_t serial)
+{
+    list_for_each (it, &i->flying) {
+        struct cl_buf *b = list_entry(it, struct cl_buf, link);
+        if (b->serial <= serial && overlaps(b, offset, len))
+            return true;
+    }
+    return false;
+}
+
+/* The capacity that a buffer from `offset` on should have to hold up to `end`, in one window. */
+static size_t capacity(uint64_t offset, uint64_t end)
+{
+    return end - offset <= CL_SMALL ? CL_SMALL : CL_WINDOW;
+}
+
+static struct cl_buf *buf_new(struct cl_file *f, uint64_t offset, size_t size)
+{
+    struct cl_inode *i = f->i;
+    struct cl_buf *b = calloc(1, sizeof *b);
+
+    if (b)
+        b->mem = cl_bufs_get(&f->c->bufs, size);
+    if (!b || !b->mem) {
+        free(b);
+        room_give(f->c, size);
+        return NULL;
+    }
+    b->i = i;
+    b->owner = f;
+    b->serial = ++i->serial;
+    b->offset = offset;
+    i->bytes += size;
+    list_push_back(&i->idle, &b->link);
+    if (!i->nidle++) {
+        scoped_lock(&f->c->lock);
+        list_push_back(&f->c->dirty, &i->dirty);
+    }
+    return b;
+}
+
+/* The room for the larger buffer was taken. */
+static bool buf_grow(struct cl_buf *b)
+{
+    struct client *c = b->i->c;
+    struct cl_mem *m = cl_bufs_get(&c->bufs, CL_WINDOW), *old = b->mem;
+
+    if (!m) {
+        room_give(c, CL_WINDOW);
+        return false;
+    }
+    memcpy(m->data, old->data, b->len);
+    b->mem = m;
+    b->i->bytes += CL_WINDOW - old->size;
+    room_give(c, old->size);
+    cl_bufs_put(&c->bufs, old);
+    return true;
+}
+
+/*
+ * A buffer that takes [offset, end), which lies in one window, at its end or inside; NULL: look again (the lock was
+ * released, or a list changed), or *ret_err.
+ */
+static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, int *ret_err)
+{
+    struct cl_inode *i = f->i;
+    struct cl_buf *b = idle_in_window(i, offset);
+    size_t size;
+
+    if (b && (b->owner != f || offset < b->offset || offset > b->offset + b->len)) {
+        buf_submit(b);
+        b = NULL;
+    }
+    if (b && end - b->offset <= b->mem->size)
+        return b;
+    if (flying_overlaps(i, offset, end - offset, UINT64_MAX)) {
+        pthread_cond_wait(&i->changed, &i->lock);
+        return NULL;
+    }
+    size = b ? CL_WINDOW : capacity(offset, end);
+    if (!b && i->nidle >= CL_IDLE_MAX)
+        buf_submit(list_entry(i->idle.next, struct cl_buf, link));
+    if (!room_for(i, size))
+        return NULL;
+    if (b) {
+        if (buf_grow(b))
+            return b;
+        buf_submit(b);
+        return NULL;
+    }
+    b = buf_new(f, offset, size);
+    if (!b)
+        *ret_err = -ENOMEM;
+    return b;
+}
+
+int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, size_t *ret_done)
+{
+    struct cl_inode *i = f->i;
+    size_t done = 0;
+    int err = 0;
+
+    scoped_lock(&i->lock);
+    while (done < len && !err) {
+        uint64_t at = offset + done;
+        uint64_t end = min_u64(offset + len, align_down(at, CL_WINDOW) + CL_WINDOW);
+        struct cl_buf *b = buf_for(f, at, end, &err);
+
+        if (!b)
+            continue;
+        atomic_fetch_add(&i->gen, 1);
+        memcpy(b->mem->data + (at - b->offset), p + done, end - at);
+        b->len = max_u64(b->len, end - b->offset);
+        done += end - at;
+        if (!(end % CL_WINDOW))
+            buf_submit(b);
+    }
+    *ret_done = done;
+    return err;
+}
+
+bool cl_inode_dirty(struct cl_inode *i)
+{
+    scoped_lock(&i->lock);
+    return i->bytes > 0;
+}
+
+void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len)
+{
+    uint64_t serial;
+
+    scoped_lock(&i->lock);
+    list_for_each_safe (it, &i->idle) {
+        struct cl_buf *b = list_entry(it, struct cl_buf, link);
+        if (overlaps(b, offset, len))
+            buf_submit(b);
+    }
+    serial = i->serial; /* a writer who goes on must not keep us here for ever */
+    while (flying_overlaps(i, offset, len, serial))
+        pthread_cond_wait(&i->changed, &i->lock);
+}
+
+void cl_dirty_flush_client(struct client *c)
+{
+    /* Objects are looked at one after the other by bucket: those that come later have nothing from before this call. */
+    for (size_t n = 0; n < CL_INODES; n++) {
+        struct cl_inode *i = NULL;
+        struct list *l = &c->inodes[n];
+
+        for (;;) {
+            struct cl_inode *last = i;
+            pthread_mutex_lock(&c->lock);
+            i = NULL;
+            if (last ? last->link.next != l : !list_empty(l))
+                i = list_entry(last ? last->link.next : l->next, struct cl_inode, link);
+            if (i)
+                i->refs++;
+            pthread_mutex_unlock(&c->lock);
+            if (last)
+                cl_inode_put(last);
+            if (!i)
+                break;
+            cl_dirty_flush(i, 0, CL_ALL);
+        }
+    }
+}
+
+bool cl_has_dirty(struct client *c)
+{
+    scoped_lock(&c->lock);
+    return c->dirty_bytes > 0;
+}
