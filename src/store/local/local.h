@@ -138,6 +138,8 @@ int txn_commit(struct txn *t, uint64_t *ret_lsn);
 /* This transaction gives space back (unlink, truncate, destroy): it may use the reserve. */
 void txn_set_reserved(struct txn *t);
 void txn_drop(struct txn *t); /* accepts NULL */
+/* The first error of whoever fills the transaction: txn_commit returns it. */
+void txn_fail(struct txn *t, int err);
 struct engine *txn_engine(struct txn *t);
 
 /*

@@ -40,6 +40,11 @@ struct ns_txn **txn_ns(struct txn *t)
     return &t->ns;
 }
 
+void txn_fail(struct txn *t, int err)
+{
+    t->err = t->err ? t->err : err;
+}
+
 void txn_set_reserved(struct txn *t)
 {
     t->reserved = true;

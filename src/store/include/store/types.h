@@ -91,7 +91,7 @@ struct pst_dirent {
     uint64_t cookie; /* where the listing goes on after this entry; never 0, stable while the entry exists */
     uint32_t type;   /* S_IFMT bits */
     char name[PST_NAME_MAX + 1];
-    struct pst_attr attr; /* valid if attributes were asked for */
+    struct pst_attr attr; /* if attributes were asked for; ino 0: the caller may not search the directory */
 };
 
 struct pst_statfs {
