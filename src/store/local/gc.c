@@ -206,6 +206,7 @@ static int conts_step(struct ns *ns)
 
 int gc_step(struct ns *ns)
 {
+    scoped_lock(&ns->gc_work);
     int conts = conts_step(ns), chunks = data_collect(ns->e, GC_CHUNKS);
 
     if (conts > 0 || chunks > 0) {

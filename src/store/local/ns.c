@@ -11,6 +11,7 @@ static void ns_free(struct ns *ns)
     pthread_mutex_destroy(&ns->commit_lock);
     pthread_mutex_destroy(&ns->table_lock);
     pthread_mutex_destroy(&ns->open_lock);
+    pthread_mutex_destroy(&ns->gc_work);
     pthread_mutex_destroy(&ns->gc_lock);
     pthread_cond_destroy(&ns->gc_cond);
     free(ns);
@@ -27,6 +28,7 @@ static struct ns *ns_new(struct engine *e)
     pthread_mutex_init(&ns->commit_lock, NULL);
     pthread_mutex_init(&ns->table_lock, NULL);
     pthread_mutex_init(&ns->open_lock, NULL);
+    pthread_mutex_init(&ns->gc_work, NULL);
     pthread_mutex_init(&ns->gc_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -70,6 +70,7 @@ struct ns {
 
     /* The background deleter (gc.c). */
     pthread_t gc_thread;
+    pthread_mutex_t gc_work; /* one step at a time: tests take steps as well */
     pthread_mutex_t gc_lock;
     pthread_cond_t gc_cond;
     bool gc_started, gc_stop, gc_kicked;

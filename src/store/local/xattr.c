@@ -65,8 +65,10 @@ int64_t local_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t i
 
     if (!r)
         r = xattr_access(ctx->cred, &a, name, false);
-    if (!r)
+    if (!r) {
         r = idx_get(engine_of_cont(c), NULL, &k, &v);
+        r = r == -ENOENT ? -ENODATA : r;
+    }
     if (r == 0 && (v.len == 0 || v.data[0] != XATTR_FORMAT))
         r = -EIO;
     if (r == 0) {
@@ -77,7 +79,7 @@ int64_t local_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t i
             memcpy(ret_value, v.data + 1, (size_t)r);
     }
     wbuf_done(&v);
-    return r == -ENOENT ? -ENODATA : r;
+    return r;
 }
 
 int64_t local_listxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_names, size_t size)

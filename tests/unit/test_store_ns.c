@@ -1,0 +1,552 @@
+/* The namespace of the embedded engine: what each operation does, and what it answers when it must not. */
+#include "ns_fixture.h"
+
+#define ROOT PST_ROOT_INO
+
+static void a_new_object_has_its_makers_attributes(void **state)
+{
+    (void)state;
+    int64_t before = wall_ns();
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0640);
+    struct pst_attr a = nx_attr(f), b;
+    assert_int_equal(a.ino, f);
+    assert_int_equal(a.mode, S_IFREG | 0640);
+    assert_int_equal(a.uid, 1000);
+    assert_int_equal(a.gid, 1000);
+    assert_int_equal(a.nlink, 1);
+    assert_int_equal(a.size, 0);
+    assert_int_equal(a.chunk_size, PST_CHUNK_DEFAULT);
+    assert_true(a.btime_ns >= before && a.mtime_ns == a.btime_ns && a.ctime_ns == a.btime_ns);
+    assert_int_equal(nx_look(&nx_eve, ROOT, "f", &b), 0);
+    assert_true(nx_same(&a, &b));
+    assert_int_equal(nx_look(&nx_eve, ROOT, "g", &b), -ENOENT);
+    assert_int_equal(nx_look(&nx_eve, f, "g", &b), -ENOTDIR);
+    assert_int_equal(nx_look(&nx_eve, 999999, "g", &b), -ENOENT);
+    assert_int_equal(nx_stat(999999), -ENOENT);
+}
+
+static void making_changes_the_directory(void **state)
+{
+    (void)state;
+    struct pst_attr before = nx_attr(ROOT), after;
+    nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644);
+    after = nx_attr(ROOT);
+    assert_true(after.change > before.change);
+    assert_true(after.mtime_ns >= before.mtime_ns && after.ctime_ns == after.mtime_ns);
+    assert_int_equal(after.nlink, 2);
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755);
+    assert_int_equal(nx_attr(ROOT).nlink, 3);
+    assert_int_equal(nx_attr(d).nlink, 2);
+}
+
+static void make_refuses_what_it_must(void **state)
+{
+    struct pst_ctx ctx = as(&nx_alice);
+    struct pst_new in = {.mode = S_IFREG | 0644};
+    struct pst_attr a;
+    bool created = true;
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644), d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755);
+    nx_made(&nx_alice, ROOT, "l", S_IFLNK);
+    assert_int_equal(nx_make(&nx_alice, ROOT, "f", S_IFREG | 0644, NULL), -EEXIST);
+    assert_int_equal(nx_make(&nx_alice, ROOT, "d", S_IFDIR | 0755, NULL), -EEXIST);
+    assert_int_equal(nx_make(&nx_alice, f, "x", S_IFREG | 0644, NULL), -ENOTDIR);
+    assert_int_equal(nx_make(&nx_eve, d, "x", S_IFREG | 0644, NULL), -EACCES);
+    assert_int_equal(nx_make(&nx_eve, d, "x", S_IFDIR | 0755, NULL), -EACCES);
+    assert_int_equal(nx_make(&nx_alice, ROOT, "n", S_IFCHR | 0644, NULL), -EPERM);
+    assert_int_equal(nx_make(&nx_root, ROOT, "n", S_IFCHR | 0644, NULL), 0);
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "f", &in, &a, &created), 0);
+    assert_false(created);
+    assert_int_equal(a.ino, f);
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "d", &in, &a, &created), -EISDIR);
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "l", &in, &a, &created), -EEXIST);
+    assert_int_equal(nx_chmod(&nx_alice, d, 0644), 0);
+    assert_int_equal(nx_look(&nx_alice, d, "f", NULL), -EACCES); /* no search permission */
+    assert_int_equal(nx_look(&nx_root, d, "f", NULL), -ENOENT);
+}
+
+static void set_group_id_is_inherited(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 02777);
+    assert_int_equal(nx_attr(nx_made(&nx_eve, d, "f", S_IFREG | 0644)).gid, 1000);
+    struct pst_attr sub = nx_attr(nx_made(&nx_eve, d, "s", S_IFDIR | 0755));
+    assert_int_equal(sub.gid, 1000);
+    assert_int_equal(sub.mode, S_IFDIR | 02755);
+    /* eve is not in the group: no set-group-id program of it; bob is */
+    assert_int_equal(nx_attr(nx_made(&nx_eve, d, "p", S_IFREG | 02755)).mode, S_IFREG | 0755);
+    assert_int_equal(nx_attr(nx_made(&nx_bob, d, "q", S_IFREG | 02755)).mode, S_IFREG | 02755);
+}
+
+static void symlinks_keep_their_target(void **state)
+{
+    struct pst_ctx ctx = as(&nx_alice);
+    struct pst_new in = {.mode = S_IFLNK};
+    struct pst_attr a;
+    char *target = malloc(PST_SYMLINK_MAX + 1), *got = malloc(PST_SYMLINK_MAX + 1);
+    (void)state;
+    for (size_t n = 1; n <= PST_SYMLINK_MAX; n += n < 200 ? 64 : PST_SYMLINK_MAX - n ? PST_SYMLINK_MAX - n : 1) {
+        char name[32];
+        memset(target, 'x', n);
+        target[n] = 0;
+        snprintf(name, sizeof name, "l%zu", n);
+        in.target = target;
+        assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, name, &in, &a, NULL), 0);
+        assert_int_equal(a.size, n);
+        assert_int_equal(a.mode, S_IFLNK | 0777);
+        assert_int_equal(pst_store_readlink(nx_c, &ctx, a.ino, got, PST_SYMLINK_MAX + 1), n);
+        assert_string_equal(got, target);
+        assert_int_equal(pst_store_readlink(nx_c, &ctx, a.ino, got, n), -ERANGE);
+    }
+    assert_int_equal(pst_store_readlink(nx_c, &ctx, ROOT, got, 10), -EINVAL);
+    free(target);
+    free(got);
+}
+
+static void links_count_names(void **state)
+{
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644), d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755);
+    struct pst_attr before = nx_attr(f), after;
+    assert_int_equal(nx_link(&nx_alice, f, d, "g"), 0);
+    after = nx_attr(f);
+    assert_int_equal(after.nlink, 2);
+    assert_true(after.change > before.change && after.ctime_ns >= before.ctime_ns);
+    assert_int_equal(after.mtime_ns, before.mtime_ns);
+    assert_int_equal(nx_link(&nx_alice, f, d, "g"), -EEXIST);
+    assert_int_equal(nx_link(&nx_alice, d, ROOT, "h"), -EPERM);
+    assert_int_equal(nx_link(&nx_alice, d, d, "h"), -EPERM);
+    assert_int_equal(nx_link(&nx_alice, 424242, d, "h"), -ENOENT);
+    assert_int_equal(nx_link(&nx_eve, f, d, "h"), -EACCES);
+    assert_int_equal(nx_unlink(&nx_alice, ROOT, "f"), 0);
+    assert_int_equal(nx_attr(f).nlink, 1);
+    assert_int_equal(nx_unlink(&nx_alice, d, "g"), 0);
+    assert_int_equal(nx_stat(f), -ENOENT);
+}
+
+static void unlink_and_rmdir_know_their_kind(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), s = nx_made(&nx_alice, d, "s", S_IFDIR | 0755);
+    nx_made(&nx_alice, d, "f", S_IFREG | 0644);
+    assert_int_equal(nx_unlink(&nx_alice, ROOT, "d"), -EISDIR);
+    assert_int_equal(nx_rmdir(&nx_alice, d, "f"), -ENOTDIR);
+    assert_int_equal(nx_rmdir(&nx_alice, ROOT, "d"), -ENOTEMPTY);
+    assert_int_equal(nx_unlink(&nx_alice, d, "nothing"), -ENOENT);
+    assert_int_equal(nx_unlink(&nx_eve, d, "f"), -EACCES);
+    assert_int_equal(nx_attr(d).nlink, 3);
+    assert_int_equal(nx_rmdir(&nx_alice, d, "s"), 0);
+    assert_int_equal(nx_attr(d).nlink, 2);
+    assert_int_equal(nx_stat(s), -ENOENT);
+    assert_int_equal(nx_unlink(&nx_alice, d, "f"), 0);
+    assert_int_equal(nx_rmdir(&nx_alice, ROOT, "d"), 0);
+    assert_int_equal(nx_attr(ROOT).nlink, 2);
+    assert_string_equal(nx_list(ROOT), "");
+}
+
+static void sticky_directories_protect_others_entries(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_root, ROOT, "tmp", S_IFDIR | 01777);
+    nx_made(&nx_alice, d, "a", S_IFREG | 0666);
+    nx_made(&nx_eve, d, "e", S_IFREG | 0666);
+    assert_int_equal(nx_unlink(&nx_eve, d, "a"), -EPERM);
+    assert_int_equal(nx_rename(&nx_eve, d, "a", d, "b", 0), -EPERM);
+    assert_int_equal(nx_rename(&nx_eve, d, "e", d, "a", 0), -EPERM);
+    assert_int_equal(nx_rename(&nx_eve, d, "e", d, "a", PST_RENAME_EXCHANGE), -EPERM);
+    assert_int_equal(nx_unlink(&nx_alice, d, "a"), 0);
+    assert_int_equal(nx_unlink(&nx_root, d, "e"), 0);
+}
+
+static void rename_moves_and_replaces(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), e = nx_made(&nx_alice, ROOT, "e", S_IFDIR | 0755);
+    uint64_t f = nx_made(&nx_alice, d, "f", S_IFREG | 0644), g = nx_made(&nx_alice, e, "g", S_IFREG | 0644), parent = 0;
+    uint64_t s = nx_made(&nx_alice, d, "s", S_IFDIR | 0755), t = nx_made(&nx_alice, e, "t", S_IFDIR | 0755);
+    struct pst_attr a;
+    assert_int_equal(nx_rename(&nx_alice, d, "f", e, "g", 0), 0);
+    assert_int_equal(nx_look(NULL, e, "g", &a), 0);
+    assert_int_equal(a.ino, f);
+    assert_int_equal(nx_stat(g), -ENOENT);
+    assert_int_equal(nx_look(NULL, d, "f", &a), -ENOENT);
+    assert_int_equal(nx_rename(&nx_alice, d, "s", e, "t", 0), 0);
+    assert_int_equal(nx_stat(t), -ENOENT);
+    assert_int_equal(pst_store_parent(nx_c, s, &parent), 0);
+    assert_int_equal(parent, e);
+    assert_int_equal(nx_attr(d).nlink, 2);
+    assert_int_equal(nx_attr(e).nlink, 3);
+    assert_string_equal(nx_list(d), "");
+    assert_string_equal(nx_list(e), "g t ");
+    assert_int_equal(nx_rename(&nx_alice, e, "t", d, "s", 0), 0);
+    assert_int_equal(nx_attr(d).nlink, 3);
+    assert_int_equal(nx_attr(e).nlink, 2);
+    assert_int_equal(nx_rename(&nx_alice, d, "s", d, "s", 0), 0);
+    assert_string_equal(nx_list(d), "s ");
+}
+
+static void rename_refuses_what_it_must(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), s = nx_made(&nx_alice, d, "s", S_IFDIR | 0755);
+    uint64_t f = nx_made(&nx_alice, d, "f", S_IFREG | 0644);
+    nx_made(&nx_alice, s, "x", S_IFREG | 0644);
+    nx_made(&nx_alice, ROOT, "o", S_IFDIR | 0755);
+    nx_made(&nx_alice, ROOT, "h", S_IFREG | 0644);
+    assert_int_equal(nx_rename(&nx_alice, d, "f", d, "s", 0), -EISDIR);
+    assert_int_equal(nx_rename(&nx_alice, d, "s", d, "f", 0), -ENOTDIR);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "o", d, "s", 0), -ENOTEMPTY);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "d", d, "y", 0), -EINVAL);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "d", s, "y", 0), -EINVAL);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "d", s, "x", PST_RENAME_EXCHANGE), -EINVAL);
+    assert_int_equal(nx_rename(&nx_alice, s, "x", ROOT, "d", 0), -ENOTEMPTY);
+    assert_int_equal(nx_rename(&nx_alice, s, "x", ROOT, "d", PST_RENAME_EXCHANGE), -EINVAL);
+    assert_int_equal(nx_rename(&nx_alice, d, "nothing", ROOT, "z", 0), -ENOENT);
+    assert_int_equal(nx_rename(&nx_alice, d, "f", f, "z", 0), -ENOTDIR);
+    assert_int_equal(nx_rename(&nx_alice, d, "f", ROOT, "h", PST_RENAME_NOREPLACE), -EEXIST);
+    assert_int_equal(nx_rename(&nx_alice, d, "f", ROOT, "z", PST_RENAME_EXCHANGE), -ENOENT);
+    assert_int_equal(nx_rename(&nx_eve, d, "f", ROOT, "z", 0), -EACCES);
+    assert_int_equal(nx_rename(&nx_alice, d, "f", ROOT, "z", PST_RENAME_NOREPLACE), 0);
+    /* a directory changes its "..": that takes write permission on it */
+    uint64_t eves = nx_made(&nx_eve, ROOT, "eves", S_IFDIR | 0555);
+    (void)eves;
+    assert_int_equal(nx_chmod(&nx_alice, d, 0777), 0);
+    assert_int_equal(nx_rename(&nx_eve, ROOT, "eves", d, "eves", 0), -EACCES);
+    assert_int_equal(nx_rename(&nx_eve, ROOT, "eves", ROOT, "hers", 0), 0);
+}
+
+static void rename_of_two_links_does_nothing(void **state)
+{
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644);
+    assert_int_equal(nx_link(&nx_alice, f, ROOT, "g"), 0);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "f", ROOT, "g", 0), 0);
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "f", ROOT, "g", PST_RENAME_EXCHANGE), 0);
+    assert_string_equal(nx_list(ROOT), "f g ");
+    assert_int_equal(nx_attr(f).nlink, 2);
+}
+
+static void exchange_swaps_names_of_any_kind(void **state)
+{
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), s = nx_made(&nx_alice, d, "s", S_IFDIR | 0755);
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644), x = nx_made(&nx_alice, s, "x", S_IFREG | 0644), p = 0;
+    struct pst_attr a;
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "f", d, "s", PST_RENAME_EXCHANGE), 0);
+    assert_int_equal(nx_look(NULL, ROOT, "f", &a), 0);
+    assert_int_equal(a.ino, s);
+    assert_int_equal(nx_look(NULL, d, "s", &a), 0);
+    assert_int_equal(a.ino, f);
+    assert_int_equal(nx_attr(ROOT).nlink, 4);
+    assert_int_equal(nx_attr(d).nlink, 2);
+    assert_int_equal(pst_store_parent(nx_c, s, &p), 0);
+    assert_int_equal(p, ROOT);
+    assert_int_equal(nx_look(NULL, s, "x", &a), 0);
+    assert_int_equal(a.ino, x);
+    assert_string_equal(nx_list(ROOT), "d f ");
+}
+
+static void setattr_changes_what_the_mask_names(void **state)
+{
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644);
+    struct pst_attr before = nx_attr(f), a;
+    struct pst_attr in = {.mode = 0600, .uid = 7, .gid = 8, .size = 12345, .atime_ns = -5, .mtime_ns = 6, .ctime_ns = 7};
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_MODE | PST_SET_ATIME | PST_SET_MTIME, &in), 0);
+    a = nx_attr(f);
+    assert_int_equal(a.mode, S_IFREG | 0600);
+    assert_true(a.atime_ns == -5 && a.mtime_ns == 6 && a.ctime_ns >= before.ctime_ns && a.change > before.change);
+    assert_int_equal(a.size, 0);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), 0);
+    assert_int_equal(nx_attr(f).size, 12345);
+    assert_true(nx_attr(f).mtime_ns > 6);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_UID, &in), -EPERM);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_GID, &in), -EPERM);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_CTIME, &in), -EPERM);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_SIZE, &in), -EACCES);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_MTIME_NOW, &in), -EACCES);
+    assert_int_equal(nx_set(NULL, f, PST_SET_UID | PST_SET_GID | PST_SET_CTIME, &in), 0);
+    a = nx_attr(f);
+    assert_true(a.uid == 7 && a.gid == 8 && a.ctime_ns == 7);
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), l = nx_made(&nx_alice, ROOT, "l", S_IFLNK);
+    assert_int_equal(nx_set(&nx_alice, d, PST_SET_SIZE, &in), -EISDIR);
+    assert_int_equal(nx_set(&nx_alice, l, PST_SET_SIZE, &in), -EINVAL);
+    assert_int_equal(nx_set(&nx_alice, l, PST_SET_MODE, &in), -EOPNOTSUPP);
+    assert_int_equal(nx_set(&nx_alice, 424242, PST_SET_MODE, &in), -ENOENT);
+    in.size = PST_FILE_MAX + 1;
+    assert_int_equal(nx_set(NULL, f, PST_SET_SIZE, &in), -EFBIG);
+    in.mode = 06755;
+    assert_int_equal(nx_set(NULL, f, PST_SET_MODE, &in), 0);
+    assert_int_equal(nx_set(&nx_root, f, PST_SET_UID, &in), 0);
+    assert_int_equal(nx_attr(f).mode, S_IFREG | 0755); /* a new owner has not made it a set-id program */
+}
+
+static void an_owner_truncates_what_he_has_open(void **state)
+{
+    struct pst_ctx root = as(NULL);
+    struct pst_attr a, in = {.size = 10};
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0444);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), -EACCES);
+    assert_int_equal(pst_store_open(nx_c, &root, f, W_OK, false, &a), 0);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), 0);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_SIZE, &in), -EACCES);
+    pst_store_release(nx_c, f);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), -EACCES);
+}
+
+static void open_checks_rights_and_keeps_the_object(void **state)
+{
+    struct pst_ctx alice = as(&nx_alice), eve = as(&nx_eve);
+    struct pst_attr a, in = {.size = 100};
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0640), d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), 0);
+    assert_int_equal(pst_store_open(nx_c, &eve, f, R_OK, false, &a), -EACCES);
+    assert_int_equal(pst_store_open(nx_c, &eve, f, 0, false, &a), 0);
+    pst_store_release(nx_c, f);
+    assert_int_equal(pst_store_open(nx_c, &alice, d, W_OK, false, &a), -EISDIR);
+    assert_int_equal(pst_store_open(nx_c, &alice, d, R_OK, false, &a), 0);
+    assert_int_equal(pst_store_open(nx_c, &alice, f, R_OK | W_OK, true, &a), 0);
+    assert_int_equal(a.size, 0);
+    assert_int_equal(nx_unlink(&nx_alice, ROOT, "f"), 0);
+    assert_int_equal(nx_rmdir(&nx_alice, ROOT, "d"), 0);
+    assert_int_equal(nx_attr(f).nlink, 0);
+    assert_int_equal(nx_attr(d).nlink, 0);
+    assert_int_equal(nx_make(&nx_alice, d, "late", S_IFREG | 0644, NULL), -ENOENT);
+    assert_string_equal(nx_list(d), "");
+    assert_int_equal(nx_link(&nx_alice, f, ROOT, "again"), -ENOENT);
+    assert_int_equal(nx_set(&nx_alice, f, PST_SET_SIZE, &in), 0);
+    assert_int_equal(pst_store_open(nx_c, &alice, f, R_OK, false, &a), 0); /* a second handle */
+    pst_store_release(nx_c, f);
+    assert_int_equal(nx_attr(f).size, 100);
+    pst_store_release(nx_c, f);
+    pst_store_release(nx_c, d);
+    assert_int_equal(nx_stat(f), -ENOENT);
+    assert_int_equal(nx_stat(d), -ENOENT);
+    assert_int_equal(pst_store_open(nx_c, &alice, f, R_OK, false, &a), -ENOENT);
+}
+
+static void orphans_go_at_the_next_start(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    struct pst_statfs sf;
+    struct pst_attr a;
+    (void)state;
+    uint64_t f = nx_made(NULL, ROOT, "f", S_IFREG | 0644);
+    assert_int_equal(pst_store_open(nx_c, &ctx, f, R_OK, false, &a), 0);
+    assert_int_equal(nx_unlink(NULL, ROOT, "f"), 0);
+    assert_int_equal(pst_store_statfs(nx_c, &sf), 0);
+    assert_int_equal(sf.objects, 2);
+    nx_reopen();
+    assert_int_equal(nx_stat(f), -ENOENT);
+    assert_int_equal(pst_store_statfs(nx_c, &sf), 0);
+    assert_int_equal(sf.objects, 1);
+}
+
+static void listings_are_paged_and_need_rights(void **state)
+{
+    struct pst_ctx ctx = as(&nx_eve);
+    struct nx_names l = {0};
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755);
+    for (int i = 0; i < 300; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i);
+        nx_made(&nx_alice, d, name, S_IFREG | 0644);
+    }
+    for (int pages = 0; pages < 31; pages++) {
+        l.n = 0;
+        l.stop_after = 10;
+        l.text[0] = 0;
+        assert_int_equal(pst_store_readdir(nx_c, &ctx, d, l.last, pages % 2, nx_note_name, &l), 0);
+        assert_int_equal(l.n, pages < 30 ? 10 : 0);
+    }
+    l = (struct nx_names){0};
+    assert_int_equal(pst_store_readdir(nx_c, &ctx, d, 0, false, nx_note_name, &l), 0);
+    assert_int_equal(l.n, 300);
+    assert_int_equal(nx_chmod(&nx_alice, d, 0711), 0);
+    assert_int_equal(pst_store_readdir(nx_c, &ctx, d, 0, false, nx_note_name, &l), -EACCES);
+    assert_int_equal(pst_store_readdir(nx_c, &ctx, d, UINT64_MAX, false, nx_note_name, &l), -EACCES);
+    ctx = as(NULL);
+    assert_int_equal(pst_store_readdir(nx_c, &ctx, d, UINT64_MAX, false, nx_note_name, &l), 0);
+    assert_int_equal(pst_store_readdir(nx_c, &ctx, 424242, 0, false, nx_note_name, &l), -ENOENT);
+}
+
+static int note_attr(const struct pst_dirent *de, void *user)
+{
+    *(uint64_t *)user = de->attr.ino;
+    return 0;
+}
+
+static void attributes_are_listed_only_for_who_may_search(void **state)
+{
+    struct pst_ctx eve = as(&nx_eve), alice = as(&nx_alice);
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0744), f = nx_made(&nx_alice, d, "f", S_IFREG | 0600), got = 1;
+    (void)state;
+    assert_int_equal(pst_store_readdir(nx_c, &eve, d, 0, true, note_attr, &got), 0);
+    assert_int_equal(got, 0);
+    assert_int_equal(pst_store_readdir(nx_c, &alice, d, 0, true, note_attr, &got), 0);
+    assert_int_equal(got, f);
+}
+
+static void a_replaced_name_keeps_its_place_in_listings(void **state)
+{
+    (void)state;
+    nx_made(NULL, ROOT, "a", S_IFREG | 0644);
+    nx_made(NULL, ROOT, "b", S_IFREG | 0644);
+    nx_made(NULL, ROOT, "tmp", S_IFREG | 0644);
+    assert_int_equal(nx_rename(NULL, ROOT, "tmp", ROOT, "a", 0), 0);
+    assert_string_equal(nx_list(ROOT), "a b ");
+    assert_int_equal(nx_rename(NULL, ROOT, "a", ROOT, "c", 0), 0);
+    assert_string_equal(nx_list(ROOT), "b c ");
+}
+
+static void names_are_bytes(void **state)
+{
+    char longest[PST_NAME_MAX + 1];
+    (void)state;
+    memset(longest, 0xff, PST_NAME_MAX);
+    longest[PST_NAME_MAX] = 0;
+    uint64_t f = nx_made(NULL, ROOT, longest, S_IFREG | 0644);
+    struct pst_attr a;
+    assert_int_equal(nx_look(NULL, ROOT, longest, &a), 0);
+    assert_int_equal(a.ino, f);
+    nx_made(NULL, ROOT, "\x01 \n\\", S_IFREG | 0644);
+    assert_int_equal(nx_look(NULL, ROOT, "\x01 \n\\", &a), 0);
+    assert_int_equal(nx_make(NULL, ROOT, "a/b", S_IFREG | 0644, NULL), -EINVAL);
+    assert_int_equal(nx_make(NULL, ROOT, "..", S_IFREG | 0644, NULL), -EINVAL);
+    assert_int_equal(nx_unlink(NULL, ROOT, longest), 0);
+}
+
+static int set_x(const struct pst_cred *cred, uint64_t ino, const char *name, const char *value, uint32_t flags)
+{
+    struct pst_ctx ctx = as(cred);
+    return pst_store_setxattr(nx_c, &ctx, ino, name, value, strlen(value), flags);
+}
+
+static int64_t get_x(const struct pst_cred *cred, uint64_t ino, const char *name, char *ret, size_t size)
+{
+    struct pst_ctx ctx = as(cred);
+    return pst_store_getxattr(nx_c, &ctx, ino, name, ret, size);
+}
+
+static void xattrs_are_set_read_listed_and_removed(void **state)
+{
+    struct pst_ctx alice = as(&nx_alice), root = as(&nx_root);
+    char buf[64];
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644), l = nx_made(&nx_alice, ROOT, "l", S_IFLNK);
+    struct pst_attr before = nx_attr(f);
+    assert_int_equal(set_x(&nx_alice, f, "user.a", "one", PST_XATTR_REPLACE), -ENODATA);
+    assert_int_equal(set_x(&nx_alice, f, "user.a", "one", PST_XATTR_CREATE), 0);
+    assert_int_equal(set_x(&nx_alice, f, "user.a", "two", PST_XATTR_CREATE), -EEXIST);
+    assert_int_equal(set_x(&nx_alice, f, "user.a", "three", PST_XATTR_REPLACE), 0);
+    assert_int_equal(set_x(&nx_alice, f, "user.empty", "", 0), 0);
+    assert_true(nx_attr(f).change > before.change);
+    assert_int_equal(get_x(&nx_eve, f, "user.a", buf, sizeof buf), 5);
+    assert_memory_equal(buf, "three", 5);
+    assert_int_equal(get_x(&nx_eve, f, "user.a", NULL, 0), 5);
+    assert_int_equal(get_x(&nx_eve, f, "user.a", buf, 4), -ERANGE);
+    assert_int_equal(get_x(&nx_eve, f, "user.empty", buf, sizeof buf), 0);
+    assert_int_equal(get_x(&nx_eve, f, "user.none", buf, sizeof buf), -ENODATA);
+    assert_int_equal(set_x(&nx_eve, f, "user.a", "x", 0), -EACCES);
+    assert_int_equal(set_x(&nx_alice, f, "trusted.t", "x", 0), -EPERM);
+    assert_int_equal(set_x(&nx_root, f, "trusted.t", "x", 0), 0);
+    assert_int_equal(get_x(&nx_alice, f, "trusted.t", buf, sizeof buf), -ENODATA);
+    assert_int_equal(get_x(&nx_root, f, "trusted.t", buf, sizeof buf), 1);
+    assert_int_equal(set_x(&nx_alice, f, "security.s", "x", 0), -EPERM);
+    assert_int_equal(set_x(&nx_alice, f, "system.posix_acl_access", "x", 0), -EOPNOTSUPP);
+    assert_int_equal(get_x(&nx_alice, f, "system.posix_acl_access", buf, sizeof buf), -EOPNOTSUPP);
+    assert_int_equal(set_x(&nx_alice, f, "other.s", "x", 0), -EOPNOTSUPP);
+    assert_int_equal(set_x(&nx_alice, f, "user.", "x", 0), -EINVAL);
+    assert_int_equal(set_x(&nx_alice, l, "user.a", "x", 0), -EPERM);
+    assert_int_equal(pst_store_listxattr(nx_c, &alice, f, buf, sizeof buf), 18);
+    assert_memory_equal(buf, "user.a\0user.empty", 18);
+    assert_int_equal(pst_store_listxattr(nx_c, &root, f, NULL, 0), 28);
+    assert_int_equal(pst_store_listxattr(nx_c, &root, f, buf, 27), -ERANGE);
+    assert_int_equal(pst_store_removexattr(nx_c, &alice, f, "user.a"), 0);
+    assert_int_equal(pst_store_removexattr(nx_c, &alice, f, "user.a"), -ENODATA);
+    assert_int_equal(pst_store_listxattr(nx_c, &alice, f, buf, sizeof buf), 11);
+    nx_reopen();
+    assert_int_equal(get_x(&nx_root, f, "trusted.t", buf, sizeof buf), 1);
+    assert_int_equal(nx_unlink(&nx_alice, ROOT, "f"), 0);
+    assert_int_equal(get_x(&nx_root, f, "trusted.t", buf, sizeof buf), -ENOENT);
+}
+
+static void xattrs_are_bounded(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    char *big = calloc(1, PST_XATTR_SIZE_MAX + 1), name[64];
+    (void)state;
+    uint64_t f = nx_made(NULL, ROOT, "f", S_IFREG | 0644);
+    assert_int_equal(pst_store_setxattr(nx_c, &ctx, f, "user.big", big, PST_XATTR_SIZE_MAX + 1, 0), -E2BIG);
+    assert_int_equal(pst_store_setxattr(nx_c, &ctx, f, "user.big", big, PST_XATTR_SIZE_MAX, 0), 0);
+    assert_int_equal(pst_store_getxattr(nx_c, &ctx, f, "user.big", big, PST_XATTR_SIZE_MAX), PST_XATTR_SIZE_MAX);
+    for (unsigned i = 1; i < NS_XATTRS_MAX; i++) {
+        snprintf(name, sizeof name, "user.%u", i);
+        assert_int_equal(set_x(NULL, f, name, "v", 0), 0);
+    }
+    assert_int_equal(set_x(NULL, f, "user.more", "v", 0), -ENOSPC);
+    assert_int_equal(set_x(NULL, f, "user.1", "w", 0), 0);
+    assert_int_equal(nx_unlink(NULL, ROOT, "f"), 0);
+    free(big);
+}
+
+static void everything_is_there_after_a_restart(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    char target[64];
+    (void)state;
+    uint64_t d = nx_made(&nx_alice, ROOT, "d", S_IFDIR | 0755), f = nx_made(&nx_alice, d, "f", S_IFREG | 0640);
+    uint64_t l = nx_made(&nx_alice, d, "l", S_IFLNK), last = f;
+    struct pst_attr fa = nx_attr(f), da = nx_attr(d), ra = nx_attr(ROOT), a;
+    for (int i = 0; i < 3; i++) {
+        nx_reopen();
+        a = nx_attr(f);
+        assert_true(nx_same(&a, &fa));
+        a = nx_attr(d);
+        assert_true(nx_same(&a, &da));
+        a = nx_attr(ROOT);
+        assert_true(nx_same(&a, &ra));
+        assert_int_equal(pst_store_readlink(nx_c, &ctx, l, target, sizeof target), 9);
+        uint64_t n = nx_made(NULL, d, "new", S_IFREG | 0644);
+        assert_true(n > last && n > l); /* numbers are not used again, nor skipped by a clean stop */
+        assert_true(n < l + 16);
+        last = n;
+        assert_int_equal(nx_unlink(NULL, d, "new"), 0);
+        da = nx_attr(d);
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, nx_setup, nx_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_new_object_has_its_makers_attributes),
+        T(making_changes_the_directory),
+        T(make_refuses_what_it_must),
+        T(set_group_id_is_inherited),
+        T(symlinks_keep_their_target),
+        T(links_count_names),
+        T(unlink_and_rmdir_know_their_kind),
+        T(sticky_directories_protect_others_entries),
+        T(rename_moves_and_replaces),
+        T(rename_refuses_what_it_must),
+        T(rename_of_two_links_does_nothing),
+        T(exchange_swaps_names_of_any_kind),
+        T(setattr_changes_what_the_mask_names),
+        T(an_owner_truncates_what_he_has_open),
+        T(open_checks_rights_and_keeps_the_object),
+        T(orphans_go_at_the_next_start),
+        T(listings_are_paged_and_need_rights),
+        T(attributes_are_listed_only_for_who_may_search),
+        T(a_replaced_name_keeps_its_place_in_listings),
+        T(names_are_bytes),
+        T(xattrs_are_set_read_listed_and_removed),
+        T(xattrs_are_bounded),
+        T(everything_is_there_after_a_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
