@@ -1,0 +1,118 @@
+# For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | remote) gives a mounted, empty container at $MNT.
+# PENSTOCK names the command under test. Everything is removed at the end, whatever happens.
+set -euo pipefail
+PENSTOCK=${PENSTOCK:-penstock}
+export PENSTOCK_LOG=${PENSTOCK_LOG:-warn}
+T=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
+chmod 755 "$T"
+MOUNTS=() # folders that are or were mounted
+PIDS=()   # processes to end, in this order
+
+cleanup() {
+    local code=$? m p
+    trap - EXIT
+    set +e
+    cd /
+    for m in "${MOUNTS[@]}"; do
+        mountpoint -q "$m" 2>/dev/null && { umount "$m" 2>/dev/null || umount -l "$m" 2>/dev/null; }
+        # a dead one is no mountpoint for stat(2)
+        grep -qF " $m fuse.penstock" /proc/mounts && umount -l "$m"
+    done
+    for p in "${PIDS[@]}"; do
+        kill "$p" 2>/dev/null
+        for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep 0.1; done
+        kill -9 "$p" 2>/dev/null
+    done
+    if [ "$code" -ne 0 ] && [ "$code" -ne 77 ]; then
+        for f in "$T"/*.log; do [ -s "$f" ] && { echo "--- $(basename "$f")"; tail -40 "$f"; }; done
+    fi
+    rm -rf "$T"
+    exit "$code"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { echo "# $*"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+skip() { echo "skipped: $*"; exit 77; }
+extended() { [ -n "${PENSTOCK_EXTENDED:-}" ]; }
+# count DEFAULT EXTENDED
+count() { if extended; then echo "$2"; else echo "$1"; fi; }
+need() { local c; for c in "$@"; do command -v "$c" >/dev/null || skip "no $c here"; done; }
+# wait_for SECONDS COMMAND...: until it succeeds
+wait_for() {
+    local n=$(($1 * 20)) i
+    shift
+    for ((i = 0; i < n; i++)); do "$@" >/dev/null 2>&1 && return 0; sleep 0.05; done
+    return 1
+}
+need_fuse() {
+    [ "$(id -u)" -eq 0 ] || skip "mounts for several users need root"
+    [ -c /dev/fuse ] || skip "this machine has no /dev/fuse"
+}
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# start_server [options]: a server on a free port with a store of its own: $SERVER (host:port), $SERVER_PID
+start_server() {
+    local port
+    port=$(free_port)
+    mkdir -p "$T/server-store"
+    "$PENSTOCK" serve --dev "$T/server-store" --listen "127.0.0.1:$port" "$@" >>"$T/server.log" 2>&1 &
+    SERVER_PID=$!
+    PIDS+=("$SERVER_PID")
+    SERVER=127.0.0.1:$port
+    wait_for 20 "$PENSTOCK" status "$SERVER" || fail "the server did not start"
+}
+
+# mnt URL DIR [options]: mounts in the background; returns when it works
+mnt() {
+    local url=$1 dir=$2
+    shift 2
+    mkdir -p "$dir"
+    MOUNTS+=("$dir")
+    "$PENSTOCK" mount --log-file "$T/mount.log" "$@" "$url" "$dir"
+}
+
+# umnt DIR: unmounts, and waits until its processes are gone (what was written is stored then)
+umnt() {
+    local pids
+    pids=$(mount_pids "$1")
+    umount "$1"
+    for p in $pids; do wait_for 20 sh -c "! kill -0 $p" || fail "process $p of $1 is still there after the unmount"; done
+}
+
+# mount_pids DIR: supervisor and serving process
+mount_pids() {
+    local p
+    for p in /proc/[0-9]*; do
+        tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$1" && [ "$(readlink "$p/exe" 2>/dev/null)" = "$(readlink -f "$(command -v "$PENSTOCK")")" ] && basename "$p"
+    done
+    return 0
+}
+
+# serving_pid DIR: the serving process alone (its parent is the supervisor)
+serving_pid() {
+    local p all
+    all=" $(mount_pids "$1" | tr '\n' ' ')"
+    for p in $all; do
+        [[ $all == *" $(awk '{print $4}' "/proc/$p/stat") "* ]] && { echo "$p"; return; }
+    done
+    for p in $all; do echo "$p"; done
+}
+
+# mnt_setup local|remote [mount options]: $URL mounted at $MNT
+mnt_setup() {
+    local kind=$1
+    shift
+    need_fuse
+    MNT=$T/mnt
+    if [ "$kind" = local ]; then
+        URL=local:$T/store
+    else
+        start_server
+        URL=penstock://$SERVER/default/default
+    fi
+    mnt "$URL" "$MNT" "$@"
+}

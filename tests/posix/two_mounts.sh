@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Two mounts of one container: close-to-open (users.md A43), appends (A33), names (A39), shared mappings (A36), locks.
+. "$(dirname "$0")/../lib/mount.sh"
+mnt_setup remote
+M2=$T/mnt2
+mnt "$URL" "$M2"
+python3 "$(dirname "$0")/two_mounts.py" "$MNT" "$M2" "$(count 100 1000)" "$(count 500 5000)"
+
+say "locks are refused, not pretended"
+: >"$MNT/lock"
+for m in "$MNT" "$M2"; do
+    python3 - "$m/lock" <<'P' || fail "a lock was granted on a container that is mounted twice"
+import errno, fcntl, sys
+f = open(sys.argv[1], "r+")
+for lock in (lambda: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB), lambda: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+    try:
+        lock()
+        sys.exit(1)
+    except OSError as e:
+        assert e.errno == errno.ENOLCK, e
+P
+done
+umnt "$M2"
+say "alone again: locks work"
+wait_for 20 flock -n "$MNT/lock" true || fail "no lock although the other mount is gone"
+umnt "$MNT"
