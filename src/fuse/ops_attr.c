@@ -92,7 +92,13 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
 
     fm_cred(req, &cred);
     /* ftruncate: the right to write was checked at open, the mode may forbid it since. */
-    trusted = (fi && mask == PST_SET_SIZE && fm_fh_writable(fi->fh)) || drops_setid(m, &cred, ino, mask, &in);
+    if (fi && (mask & PST_SET_SIZE) && fm_fh_writable(fi->fh)) {
+        trusted = true;
+    } else {
+        /* With a size a mode only takes set-id bits away, and the store does so itself. */
+        mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;
+        trusted = drops_setid(m, &cred, ino, mask, &in);
+    }
     r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
     if (r)
         fm_reply_err(req, fm_stale(r));

@@ -82,6 +82,7 @@ struct sup {
 
 static int start(struct sup *s)
 {
+    pid_t self = getpid();
     int sv[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
@@ -89,6 +90,8 @@ static int start(struct sup *s)
     s->pid = fork();
     if (s->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody would restart it: it unmounts in order */
+        if (getppid() != self) /* too late for the signal */
+            _exit(FM_EXIT_FAILED);
         close(sv[0]);
         close(s->sigfd);
         if (s->ready_sock >= 0)

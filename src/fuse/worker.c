@@ -198,7 +198,10 @@ static int fail(int sock, int r, const char *text)
 {
     struct fm_report rep = {.kind = FM_FAILED, .code = r};
 
-    log_error("%s", text);
+    if (sock < 0)
+        log_error("%s", text);
+    else
+        log_debug("%s", text);
     snprintf(rep.text, sizeof(rep.text), "%s", text);
     if (sock >= 0)
         fm_report_send(sock, &rep, -1);

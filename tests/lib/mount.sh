@@ -47,6 +47,8 @@ wait_for() {
     for ((i = 0; i < n; i++)); do "$@" >/dev/null 2>&1 && return 0; sleep 0.05; done
     return 1
 }
+# gone PID: ended (nobody may have waited for it yet)
+gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
 need_fuse() {
     [ "$(id -u)" -eq 0 ] || skip "mounts for several users need root"
     [ -c /dev/fuse ] || skip "this machine has no /dev/fuse"
@@ -80,7 +82,7 @@ umnt() {
     local pids
     pids=$(mount_pids "$1")
     umount "$1"
-    for p in $pids; do wait_for 20 sh -c "! kill -0 $p" || fail "process $p of $1 is still there after the unmount"; done
+    for p in $pids; do wait_for 20 gone "$p" || fail "process $p of $1 is still there after the unmount"; done
 }
 
 # mount_pids DIR: supervisor and serving process

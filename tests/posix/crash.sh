@@ -66,10 +66,11 @@ done
 [ "$(ls "$MNT/dir" | wc -l)" -ge 2 ]
 
 say "the supervisor is killed: the serving process unmounts in order"
+served=$(serving_pid "$MNT")
 sup=$(awk '{print $4}' "/proc/$(serving_pid "$MNT")/stat")
 kill -9 "$sup"
 wait_for 10 sh -c "! grep -qF ' $MNT fuse' /proc/mounts" || fail "still mounted"
-wait_for 10 sh -c "[ -z \"\$(pgrep -f \"log-file $T/mount.log\")\" ]" || fail "a process is left"
+wait_for 10 gone "$served" || fail "the serving process is left"
 mnt "$URL" "$MNT"
 cmp "$T/data" "$MNT/data"
 
