@@ -66,7 +66,8 @@ struct fm_file {
     uint64_t ino;
     uint64_t change; /* version at the open */
     bool writable;
-    _Atomic bool used; /* a request came after the open */
+    _Atomic bool used;  /* a request came after the open */
+    _Atomic bool dirty; /* changed by this handle since the last durable close */
     struct pst_cred cred; /* directories: who opened it */
 };
 struct fm_files;

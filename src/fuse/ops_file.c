@@ -5,12 +5,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/falloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#define OPEN_FLAGS (O_ACCMODE | O_APPEND | O_TRUNC | O_DIRECT | O_SYNC | O_DSYNC | O_EXCL)
+/* Not O_APPEND: each write says whether it is one (the kernel writes mapped pages through any handle). */
+#define OPEN_FLAGS (O_ACCMODE | O_TRUNC | O_DIRECT | O_SYNC | O_DSYNC | O_EXCL)
 /* The kernel's own flag for execve; open(2) cannot set it. */
 #define FMODE_EXEC 0x20
 
@@ -28,6 +29,7 @@ static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, str
 
     if (file) {
         *file = (struct fm_file){.f = f, .ino = a->ino, .change = a->change, .writable = wants_write(fi->flags)};
+        file->dirty = file->writable && (fi->flags & (O_CREAT | O_TRUNC));
         r = fm_files_add(m->files, file, &fi->fh);
     }
     if (r) {
@@ -175,6 +177,12 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
         fuse_reply_buf(req, buf, (size_t)n);
 }
 
+/* Where the store is ours alone, the kernel knows the end of the file, and its offset allows write-behind. */
+static bool appends(const struct fm *m, const struct fuse_file_info *fi)
+{
+    return (fi->flags & O_APPEND) && !fi->writepage && !m->exclusive;
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
@@ -186,10 +194,12 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
         n = -EIO;
     else if (off < 0)
         n = -EINVAL;
-    else if ((fi->flags & O_APPEND) && !fi->writepage)
+    else if (appends(m, fi))
         n = cl_append(file->f, buf, size);
     else
         n = cl_pwrite(file->f, buf, size, (uint64_t)off);
+    if (file)
+        file->dirty = true;
     if (n < 0)
         fm_reply_err(req, n);
     else
@@ -210,8 +220,12 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         fm_unlock_owner(m, ino, LK_POSIX, fi->lock_owner);
     if (!file)
         r = fm_fh_writable(fi->fh) ? -EIO : 0;
+    else if (file->writable && m->durable_close && atomic_exchange(&file->dirty, false))
+        r = cl_fsync(file->f);
     else if (file->writable)
-        r = m->durable_close ? cl_fsync(file->f) : cl_flush(file->f);
+        r = cl_flush(file->f);
+    if (r && file)
+        file->dirty = true;
     fm_reply_err(req, r);
 }
 
@@ -243,6 +257,8 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
     struct fm_file *file = file_of(fm_of(req), fi);
 
     (void)ino;
+    if (file)
+        file->dirty = true;
     if (off < 0 || len <= 0)
         fm_reply_err(req, -EINVAL);
     else
