@@ -74,7 +74,7 @@ mnt() {
     shift 2
     mkdir -p "$dir"
     MOUNTS+=("$dir")
-    "$PENSTOCK" mount --log-file "$T/mount.log" "$@" "$url" "$dir"
+    "$PENSTOCK" mount --create --log-file "$T/mount.log" "$@" "$url" "$dir"
 }
 
 # umnt DIR: unmounts, and waits until its processes are gone (what was written is stored then)

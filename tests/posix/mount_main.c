@@ -10,8 +10,9 @@ int main(int argc, char **argv)
 {
     static const struct option longs[] = {
         {"foreground", 0, 0, 'f'}, {"no-supervise", 0, 0, 'n'}, {"durability", 1, 0, 'd'}, {"attr-timeout", 1, 0, 'a'},
-        {"entry-timeout", 1, 0, 'e'}, {"log-file", 1, 0, 'l'}, {"read-only", 0, 0, 'r'}, {"threads", 1, 0, 't'}, {0},
+        {"entry-timeout", 1, 0, 'e'}, {"log-file", 1, 0, 'l'}, {"read-only", 0, 0, 'r'}, {"threads", 1, 0, 't'}, {"create", 0, 0, 'c'}, {0},
     };
+    static const struct pst_option create = {"create", "1"};
     struct fuse_mount_opts o;
     char err[600] = "";
     int c, r;
@@ -47,6 +48,11 @@ int main(int argc, char **argv)
             break;
         case 't':
             o.max_threads = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'c':
+            o.client.create = true;
+            o.client.store_opts = &create;
+            o.client.nstore_opts = 1;
             break;
         case 'o':
             o.mount_options = optarg;
