@@ -480,6 +480,11 @@ const char *rpc_peer(struct rpc_call *c)
     return c->peer ? c->peer : "?";
 }
 
+const void *rpc_method_arg(const struct rpc_call *c)
+{
+    return c->m ? c->m->arg : NULL;
+}
+
 bool rpc_peer_has_cert(struct rpc_call *c)
 {
     grpc_auth_context *a = grpc_call_auth_context(c->call);

@@ -32,7 +32,7 @@ int rpc_addr_port(const char *addr);
 /* ---- server ---- */
 
 struct rpc_server;
-struct rpc_call; /* one call, counted; alive at least until it is finished and every handler has returned */
+struct rpc_call; /* one call, counted; a handler that answers after its return takes a reference */
 
 enum rpc_kind { RPC_UNARY, RPC_SERVER_STREAM, RPC_BIDI };
 
@@ -45,6 +45,7 @@ struct rpc_method {
     const char *path; /* "/package.Service/Method" */
     enum rpc_kind kind;
     uint32_t max_inflight; /* bidi: messages being handled or replies waiting to be sent; 0: 1 */
+    const void *arg;       /* the service's: rpc_method_arg */
     /* msg is lent until the return. */
     void (*on_message)(struct rpc_call *c, const void *msg, size_t len, void *user);
     /* Once, at most: the client is gone, cancelled, or its deadline has passed. May be NULL. */
@@ -93,6 +94,7 @@ bool rpc_cancelled(struct rpc_call *c);
 /* Milliseconds until the caller's deadline, negative when it has passed; INT64_MAX: none. */
 int64_t rpc_deadline_ms(struct rpc_call *c);
 const char *rpc_path(const struct rpc_call *c);
+const void *rpc_method_arg(const struct rpc_call *c);
 /* "ipv4:192.0.2.1:4711"; owned by the call. */
 const char *rpc_peer(struct rpc_call *c);
 bool rpc_peer_has_cert(struct rpc_call *c);

@@ -64,8 +64,9 @@ struct sess_ident {
     uint8_t client_id[16];              /* as the client says it */
     uint8_t client[16];                 /* for struct pst_reqid: bound to the credential too, so that no other
                                            credential reaches its reply records */
-    char credential[SESS_NAME_MAX + 1]; /* name of the credential */
-    bool by_cert;                       /* authenticated by a certificate: each call must show it again */
+    char credential[SESS_NAME_MAX + 1]; /* name of the credential it acts under */
+    char cert[SESS_NAME_MAX + 1];       /* credential of the client's certificate, which each call must show again;
+                                           "" on a plain connection */
     uint32_t uid, gid;
     bool any_uid, admin;
     char purpose[16];

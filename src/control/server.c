@@ -1,0 +1,320 @@
+/* The control server's life: methods, listening, the lease clock, stopping. */
+#include "service_priv.h"
+
+#include "control/tls.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STREAM_INFLIGHT 64u
+#define TICK_MAX_NS     NSEC_PER_SEC
+
+/* ---- a unary method: unpack, handle, pack ---- */
+
+static int handle(struct ctl_req *q, const struct ctl_method *m, const void *msg, size_t len, ProtobufCMessage **ret)
+{
+    ProtobufCMessage *in, *out;
+    int r = ctl_still_wanted(q);
+
+    if (r)
+        return r;
+    in = protobuf_c_message_unpack(m->in, &q->a.pb, len, msg);
+    if (!in)
+        return ctl_fail(q, -EBADMSG, "not a %s", m->in->name);
+    out = arena_alloc(&q->a, m->out->sizeof_message);
+    if (!out)
+        return -ENOMEM;
+    protobuf_c_message_init(m->out, out);
+    r = m->fn(q, in, out);
+    *ret = out;
+    return r;
+}
+
+static void on_unary(struct rpc_call *c, const void *msg, size_t len, void *user)
+{
+    struct ctl_server *s = user;
+    ProtobufCMessage *out = NULL;
+    uint8_t *packed = NULL;
+    struct ctl_req q;
+    int r;
+
+    atomic_fetch_add(&s->requests, 1);
+    ctl_req_init(&q, s, c);
+    r = handle(&q, rpc_method_arg(c), msg, len, &out);
+    if (!r) {
+        packed = malloc(protobuf_c_message_get_packed_size(out) + 1);
+        r = packed ? 0 : -ENOMEM;
+    }
+    if (r) {
+        atomic_fetch_add(&s->failed, 1);
+        rpc_finish_as(c, q.code ? q.code : errs_code(r), r, *q.text ? q.text : NULL);
+    } else {
+        rpc_reply(c, packed, protobuf_c_message_pack(out, packed));
+    }
+    free(packed);
+    ctl_req_done(&q);
+}
+
+/* On a TLS connection the certificate must be of a credential, before anything else is read. Health is for all. */
+static int admit(struct rpc_call *c, void *user)
+{
+    struct ctl_server *s = user;
+
+    if (!rpc_peer_has_cert(c) || !strncmp(rpc_path(c), "/grpc.health.v1.", 16) || ctl_cert_cred(s, c))
+        return 0;
+    sess_refuse(s->sess, REFUSE_CREDENTIAL);
+    return -EACCES;
+}
+
+static const struct rpc_method streams[] = {
+    {"/penstock.v1.NamespaceService/Stream", RPC_BIDI, STREAM_INFLIGHT, NULL, ctl_ns_stream, NULL},
+    {"/penstock.v1.StatusService/Scrub", RPC_SERVER_STREAM, 0, NULL, ctl_scrub, NULL},
+    {"/grpc.health.v1.Health/Check", RPC_UNARY, 0, NULL, ctl_health_check, NULL},
+    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, 0, NULL, ctl_health_watch, ctl_health_unwatch},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_BIDI, 0, NULL, ctl_reflect, NULL},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RPC_BIDI, 0, NULL, ctl_reflect, NULL},
+};
+
+static size_t add_methods(struct rpc_method *to, size_t n, const struct ctl_method *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[n++] = (struct rpc_method){
+            .path = from[i].path, .kind = RPC_UNARY, .arg = &from[i], .on_message = on_unary};
+    return n;
+}
+
+static int make_rpc(struct ctl_server *s, const struct ctl_config *cfg)
+{
+    struct rpc_server_config rc = {.user = s, .threads = cfg->threads, .max_calls = cfg->max_calls, .admit = admit};
+    size_t n = ARRAY_SIZE(streams) + ctl_session_nmethods + ctl_admin_nmethods + ctl_cap_nmethods +
+               ctl_status_nmethods + ctl_ns_nmethods;
+
+    s->methods = calloc(n, sizeof *s->methods);
+    if (!s->methods)
+        return -ENOMEM;
+    /* The most used first: they are looked for in this order. */
+    n = add_methods(s->methods, 0, ctl_ns_methods, ctl_ns_nmethods);
+    n = add_methods(s->methods, n, ctl_session_methods, ctl_session_nmethods);
+    n = add_methods(s->methods, n, ctl_admin_methods, ctl_admin_nmethods);
+    n = add_methods(s->methods, n, ctl_cap_methods, ctl_cap_nmethods);
+    n = add_methods(s->methods, n, ctl_status_methods, ctl_status_nmethods);
+    memcpy(s->methods + n, streams, sizeof streams);
+    rc.methods = s->methods;
+    rc.nmethods = n + ARRAY_SIZE(streams);
+    return rpc_server_new(&rc, &s->rpc);
+}
+
+/* ---- what ends with sessions ---- */
+
+static void free_object(void *user, struct pst_cont *c, uint64_t ino)
+{
+    (void)user;
+    pst_store_release(c, ino);
+}
+
+static void free_cont(void *user, struct pst_cont *c)
+{
+    (void)user;
+    pst_cont_close(c);
+}
+
+static void session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
+{
+    struct ctl_server *s = user;
+    if (s->hooks.session_gone)
+        s->hooks.session_gone(s->hooks.user, id);
+}
+
+static void *tick(void *arg)
+{
+    struct ctl_server *s = arg;
+
+    for (;;) {
+        uint64_t now = now_ns(), next = min_u64(sess_expire(s->sess, now), now + TICK_MAX_NS);
+        struct timespec until;
+        bool stop;
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        next = (uint64_t)until.tv_nsec + (next > now ? next - now : 0) + NSEC_PER_MSEC;
+        until.tv_sec += (time_t)(next / NSEC_PER_SEC);
+        until.tv_nsec = (long)(next % NSEC_PER_SEC);
+        pthread_mutex_lock(&s->mu);
+        if (!s->stop_tick)
+            pthread_cond_timedwait(&s->wake, &s->mu, &until);
+        stop = s->stop_tick;
+        pthread_mutex_unlock(&s->mu);
+        if (stop)
+            return NULL;
+    }
+}
+
+/* ---- start ---- */
+
+static int add_creds(struct ctl_server *s, const struct ctl_config *cfg)
+{
+    /* One more for each token file. */
+    s->creds = calloc(cfg->ncreds + cfg->nlisten + 1, sizeof *s->creds);
+    if (!s->creds)
+        return -ENOMEM;
+    if (cfg->ncreds)
+        memcpy(s->creds, cfg->creds, cfg->ncreds * sizeof *s->creds);
+    s->ncreds = cfg->ncreds;
+    return 0;
+}
+
+/* The credential of who can read the token file that is made here. */
+static int add_token(struct ctl_server *s, struct ctl_addr *a, char *err, size_t err_size)
+{
+    struct ctl_cred *c = &s->creds[s->ncreds];
+    char token[TOKEN_BYTES];
+    int r = token_create(a->addr, a->port, token);
+
+    if (!r)
+        r = token_hash(token, c->token_hash);
+    if (r) {
+        snprintf(err, err_size, "%s: no token file (PENSTOCK_RUN_DIR sets where): %s", a->addr, strerror(-r));
+        return r;
+    }
+    a->token = true;
+    snprintf(c->name, sizeof c->name, "local");
+    c->by_token = true;
+    c->uid = geteuid();
+    c->gid = getegid();
+    c->any_uid = !c->uid;
+    c->admin = true;
+    s->ncreds++;
+    return 0;
+}
+
+static int listen_all(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
+{
+    s->addrs = calloc(cfg->nlisten ? cfg->nlisten : 1, sizeof *s->addrs);
+    if (!s->addrs)
+        return -ENOMEM;
+    if (!cfg->nlisten) {
+        snprintf(err, err_size, "no address to listen on");
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < cfg->nlisten; i++) {
+        const struct ctl_listen *l = &cfg->listen[i];
+        struct ctl_addr *a = &s->addrs[i];
+        int r = rpc_server_listen(s->rpc, l->addr, l->tls, l->insecure, &a->port, err, err_size);
+        if (r)
+            return r;
+        a->addr = strdup(l->addr);
+        if (!a->addr)
+            return -ENOMEM;
+        s->naddrs++;
+        r = cfg->local_token && !l->tls ? add_token(s, a, err, err_size) : 0;
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
+{
+    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s};
+    int r;
+
+    s->sess = sess_table_new(&cfg->limits, &hooks);
+    if (!s->sess)
+        return -ENOMEM;
+    s->endpoints = calloc(cfg->nendpoints + 1, sizeof *s->endpoints);
+    if (!s->endpoints)
+        return -ENOMEM;
+    if (cfg->nendpoints > CTL_ENDPOINTS_MAX) {
+        snprintf(err, err_size, "at most %u data endpoints", CTL_ENDPOINTS_MAX);
+        return -E2BIG;
+    }
+    if (cfg->nendpoints)
+        memcpy(s->endpoints, cfg->endpoints, cfg->nendpoints * sizeof *s->endpoints);
+    s->nendpoints = cfg->nendpoints;
+    r = add_creds(s, cfg);
+    if (!r)
+        r = make_rpc(s, cfg);
+    if (!r)
+        r = listen_all(s, cfg, err, err_size);
+    if (!r)
+        r = -pthread_create(&s->tick, NULL, tick, s);
+    s->ticking = !r;
+    return r ? r : rpc_server_start(s->rpc);
+}
+
+int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
+                     size_t err_size)
+{
+    struct ctl_server *s = calloc(1, sizeof *s);
+    int r;
+
+    if (err_size)
+        *err = 0;
+    if (!s)
+        return -ENOMEM;
+    s->st = st;
+    s->hooks = cfg->hooks;
+    s->started_ns = now_ns();
+    snprintf(s->role, sizeof s->role, "%s", cfg->role ? cfg->role : "server");
+    pthread_mutex_init(&s->mu, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    r = set_up(s, cfg, err, err_size);
+    if (r) {
+        if (err_size && !*err)
+            snprintf(err, err_size, "cannot start the control server: %s", strerror(-r));
+        ctl_server_stop(s, 0);
+        ctl_server_free(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+int ctl_server_port(const struct ctl_server *s, size_t i)
+{
+    return i < s->naddrs ? s->addrs[i].port : -EINVAL;
+}
+
+/* ---- stop ---- */
+
+void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms)
+{
+    atomic_store(&s->stopping, true);
+    s->scrub_cancel = true;
+    for (size_t i = 0; i < s->naddrs; i++)
+        if (s->addrs[i].token)
+            token_remove(s->addrs[i].addr, s->addrs[i].port);
+    ctl_health_stop(s);
+    if (s->rpc)
+        rpc_server_stop(s->rpc, grace_ms);
+    ctl_scrub_join(s);
+    if (s->ticking) {
+        pthread_mutex_lock(&s->mu);
+        s->stop_tick = true;
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->mu);
+        pthread_join(s->tick, NULL);
+        s->ticking = false;
+    }
+    if (s->sess)
+        sess_expire(s->sess, UINT64_MAX); /* all of them */
+    while (s->nqueues)
+        pst_queue_close(s->queues[--s->nqueues]);
+}
+
+void ctl_server_free(struct ctl_server *s)
+{
+    if (!s)
+        return;
+    rpc_server_free(s->rpc);
+    sess_table_free(s->sess);
+    for (size_t i = 0; i < s->naddrs; i++)
+        free(s->addrs[i].addr);
+    free(s->addrs);
+    free(s->methods);
+    free(s->creds);
+    free(s->endpoints);
+    pthread_mutex_destroy(&s->mu);
+    pthread_cond_destroy(&s->wake);
+    free(s);
+}

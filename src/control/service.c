@@ -1,0 +1,203 @@
+/* Requests: unpacking, sessions, credentials, and the way back with a reply or an error. */
+#include "service_priv.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
+{
+    q->s = s;
+    q->call = c;
+    q->sess = NULL;
+    q->sc = NULL;
+    q->cont = NULL;
+    q->code = RPC_OK;
+    q->text[0] = 0;
+    q->cred.ngroups = 0;
+    q->ctx = (struct pst_ctx){.cred = &q->cred};
+    arena_init(&q->a, CTL_REQUEST_MEM);
+}
+
+void ctl_req_done(struct ctl_req *q)
+{
+    sess_cont_put(q->sc);
+    sess_put(q->sess);
+    arena_done(&q->a);
+}
+
+int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(q->text, sizeof q->text, fmt, ap);
+    va_end(ap);
+    return err;
+}
+
+int ctl_still_wanted(struct ctl_req *q)
+{
+    if (rpc_cancelled(q->call))
+        return -ECANCELED;
+    return rpc_deadline_ms(q->call) <= 0 ? -ETIMEDOUT : 0;
+}
+
+/* ---- who asks ---- */
+
+struct find_cred {
+    const struct ctl_server *s;
+    const struct ctl_cred *found;
+};
+
+static bool match_cred(const char *name, void *arg)
+{
+    struct find_cred *f = arg;
+    for (size_t i = 0; i < f->s->ncreds && !f->found; i++)
+        if (f->s->creds[i].by_cert && !strcmp(f->s->creds[i].name, name))
+            f->found = &f->s->creds[i];
+    return f->found != NULL;
+}
+
+const struct ctl_cred *ctl_cert_cred(struct ctl_server *s, struct rpc_call *c)
+{
+    struct find_cred f = {.s = s};
+    rpc_peer_names(c, match_cred, &f);
+    return f.found;
+}
+
+/* A session that began with a certificate is of no use to who has only learnt its id. */
+static bool same_peer(struct ctl_req *q, const struct sess_ident *who)
+{
+    const struct ctl_cred *cert;
+
+    if (!*who->cert)
+        return true;
+    cert = ctl_cert_cred(q->s, q->call);
+    return cert && !strcmp(cert->name, who->cert);
+}
+
+int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id)
+{
+    q->sess = sess_get(q->s->sess, id.data, id.len, now_ns());
+    if (!q->sess)
+        return ctl_fail(q, -ESTALE, "no such session, or its lease is over: open a new one");
+    if (!same_peer(q, sess_ident(q->sess))) {
+        sess_refuse(q->s->sess, REFUSE_FOREIGN);
+        return ctl_fail(q, -EPERM, "the session belongs to another credential");
+    }
+    return ctl_still_wanted(q);
+}
+
+static int take_cred(struct ctl_req *q, const PB(Cred) *in)
+{
+    const struct sess_ident *who = sess_ident(q->sess);
+    bool ok = true;
+
+    q->cred.uid = in ? in->uid : who->uid;
+    q->cred.gid = in ? in->gid : who->gid;
+    q->cred.ngroups = 0;
+    if (!in)
+        return 0;
+    if (in->n_groups > PST_GROUPS_MAX)
+        return ctl_fail(q, -EINVAL, "%zu groups: at most %u", in->n_groups, PST_GROUPS_MAX);
+    for (size_t i = 0; i < in->n_groups; i++) {
+        ok = ok && in->groups[i] == who->gid;
+        q->cred.groups[q->cred.ngroups++] = in->groups[i];
+    }
+    if (who->any_uid || (ok && in->uid == who->uid && in->gid == who->gid))
+        return 0;
+    sess_refuse(q->s->sess, REFUSE_CRED);
+    return ctl_fail(q, -EPERM, "credential %s acts as uid %u gid %u only", who->credential, who->uid, who->gid);
+}
+
+int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) *cred, const PB(RequestId) *rid)
+{
+    int r = ctl_need_session(q, id);
+
+    if (!r)
+        r = take_cred(q, cred);
+    if (r || !rid)
+        return r;
+    if (rid->slot >= PST_SLOTS_MAX)
+        return ctl_fail(q, -EINVAL, "request slot %u: below %u", rid->slot, PST_SLOTS_MAX);
+    memcpy(q->ctx.id.client, sess_ident(q->sess)->client, sizeof q->ctx.id.client);
+    q->ctx.id.slot = rid->slot;
+    q->ctx.id.seq = rid->sequence;
+    return 0;
+}
+
+int ctl_need_header(struct ctl_req *q, const PB(Header) *h)
+{
+    int r;
+
+    if (!h)
+        return ctl_fail(q, -EINVAL, "no header");
+    r = ctl_need_cred(q, h->session, h->cred, h->request_id);
+    if (r)
+        return r;
+    q->sc = sess_cont_get(q->s->sess, q->sess, h->container);
+    if (!q->sc)
+        return ctl_fail(q, -EBADF, "no such container handle in this session");
+    q->cont = sess_cont_store(q->sc);
+    return 0;
+}
+
+bool ctl_is_admin(const struct ctl_req *q)
+{
+    const struct sess_ident *who = sess_ident(q->sess);
+    return who->admin || (who->any_uid && q->cred.uid == 0);
+}
+
+int ctl_need_admin(struct ctl_req *q)
+{
+    if (ctl_is_admin(q))
+        return 0;
+    sess_refuse(q->s->sess, REFUSE_ADMIN);
+    return ctl_fail(q, -EPERM, "only an administrator's credential may do this");
+}
+
+/* ---- small things ---- */
+
+int ctl_name(struct ctl_req *q, ProtobufCBinaryData b, size_t max, const char **ret)
+{
+    if (!b.len || memchr(b.data, 0, b.len))
+        return -EINVAL;
+    if (b.len > max)
+        return -ENAMETOOLONG;
+    *ret = arena_copy(&q->a, b.data, b.len);
+    return *ret ? 0 : -ENOMEM;
+}
+
+int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *ret)
+{
+    ret->data = (uint8_t *)arena_copy(&q->a, p, n);
+    ret->len = ret->data ? n : 0;
+    return ret->data ? 0 : -ENOMEM;
+}
+
+PB(Attr) *ctl_attr(struct ctl_req *q, const struct pst_attr *a)
+{
+    PB(Attr) *m = arena_alloc(&q->a, sizeof *m);
+
+    if (!m)
+        return NULL;
+    penstock__v1__attr__init(m);
+    m->ino = a->ino;
+    m->mode = a->mode;
+    m->nlink = a->nlink;
+    m->uid = a->uid;
+    m->gid = a->gid;
+    m->rdev = a->rdev;
+    m->size = a->size;
+    m->used = a->used;
+    m->atime_ns = a->atime_ns;
+    m->mtime_ns = a->mtime_ns;
+    m->ctime_ns = a->ctime_ns;
+    m->btime_ns = a->btime_ns;
+    m->change = a->change;
+    m->chunk_size = a->chunk_size;
+    return m;
+}

@@ -1,0 +1,132 @@
+/* What the services share: the server, a request, and how a handler says what went wrong. */
+#ifndef CONTROL_SERVICE_PRIV_H
+#define CONTROL_SERVICE_PRIV_H
+
+#include "arena.h"
+#include "control/service.h"
+
+#define LOG_COMPONENT "control"
+#include "base/log.h"
+
+#include "penstock/v1/admin.pb-c.h"
+#include "penstock/v1/capability.pb-c.h"
+#include "penstock/v1/common.pb-c.h"
+#include "penstock/v1/namespace.pb-c.h"
+#include "penstock/v1/session.pb-c.h"
+#include "penstock/v1/status.pb-c.h"
+
+#include <stdatomic.h>
+
+#define PB(name) Penstock__V1__##name
+
+#define CTL_SOFTWARE    "penstock " PENSTOCK_VERSION
+#define CTL_REQUEST_MEM (16u << 20) /* bytes that one request may take while it is handled */
+#define CTL_REPLY_MAX   (900u << 10)
+#define CTL_LIST_MAX    1000u       /* pools or containers in a reply */
+#define CTL_WATCHERS    64u
+#define CTL_QUEUES      16u
+
+struct ctl_req;
+typedef int ctl_handler(struct ctl_req *q, const void *in, void *out);
+
+/* A method: one request message, one reply message. */
+struct ctl_method {
+    const char *path;
+    const ProtobufCMessageDescriptor *in, *out;
+    ctl_handler *fn;
+};
+
+struct ctl_server {
+    struct pst_store *st;
+    struct sess_table *sess;
+    struct rpc_server *rpc;
+    struct ctl_hooks hooks;
+    struct ctl_cred *creds; /* the token files' credential is the last one */
+    size_t ncreds;
+    struct ctl_endpoint *endpoints;
+    size_t nendpoints;
+    char role[16];
+    struct ctl_addr {
+        char *addr;
+        int port;
+        bool token; /* its token file is to be removed */
+    } * addrs;
+    size_t naddrs;
+    struct rpc_method *methods;
+    uint64_t started_ns;
+
+    pthread_t tick;
+    bool ticking;
+    _Atomic bool stopping;
+    _Atomic uint64_t requests, failed;
+
+    pthread_mutex_t mu; /* guards all below */
+    pthread_cond_t wake;
+    bool stop_tick;
+    struct pst_queue *queues[CTL_QUEUES]; /* idle ones, for fsync */
+    unsigned nqueues;
+    struct rpc_call *watchers[CTL_WATCHERS];
+    unsigned nwatchers;
+    pthread_t scrub;
+    bool scrub_begun, scrub_running;
+    volatile bool scrub_cancel;
+};
+
+struct ctl_req {
+    struct ctl_server *s;
+    struct rpc_call *call;
+    struct sess *sess;     /* put back at the end */
+    struct sess_cont *sc;  /* likewise */
+    struct pst_cont *cont; /* sc's */
+    struct pst_cred cred;
+    struct pst_ctx ctx; /* of cred, with the request's id */
+    enum rpc_code code; /* RPC_OK: what the table has for the errno */
+    char text[160];
+    struct arena a;
+};
+
+/* ---- requests (service.c) ---- */
+
+/* Runs a handler on a packed message. 0 and a packed reply (malloc), or -errno with q's code and text. */
+void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c);
+void ctl_req_done(struct ctl_req *q);
+/* Returns err. */
+int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* -ECANCELED or -ETIMEDOUT when nobody waits for the reply any more. */
+int ctl_still_wanted(struct ctl_req *q);
+/* Finds the session (q->sess); -ESTALE. */
+int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id);
+/* Session, cred and request id. */
+int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) *cred, const PB(RequestId) *rid);
+/* All that a namespace request's header says, with the container. */
+int ctl_need_header(struct ctl_req *q, const PB(Header) *h);
+bool ctl_is_admin(const struct ctl_req *q);
+int ctl_need_admin(struct ctl_req *q);
+/* A name of 1..max bytes without NUL, as a string. -EINVAL, -ENAMETOOLONG, -ENOMEM. */
+int ctl_name(struct ctl_req *q, ProtobufCBinaryData b, size_t max, const char **ret);
+PB(Attr) *ctl_attr(struct ctl_req *q, const struct pst_attr *a); /* NULL: no memory */
+int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *ret);
+
+/* ---- the services' methods ---- */
+
+extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_cap_methods[], ctl_status_methods[],
+    ctl_ns_methods[];
+extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods;
+
+void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user);
+void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user);
+void ctl_scrub_join(struct ctl_server *s);
+void ctl_health_check(struct rpc_call *c, const void *msg, size_t len, void *user);
+void ctl_health_watch(struct rpc_call *c, const void *msg, size_t len, void *user);
+void ctl_health_unwatch(struct rpc_call *c, void *user);
+void ctl_health_stop(struct ctl_server *s); /* tells the watchers, and lets them go */
+void ctl_reflect(struct rpc_call *c, const void *msg, size_t len, void *user);
+/* Is there such a service? (reflect.c, from the descriptors.) */
+bool ctl_has_service(const char *name);
+
+/* Who the peer's certificate is: the credential, or NULL. */
+const struct ctl_cred *ctl_cert_cred(struct ctl_server *s, struct rpc_call *c);
+/* Mints the capability for an object under the container's key. */
+int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryData *ret, uint64_t *ret_key_id);
+
+#endif

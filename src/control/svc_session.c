@@ -1,0 +1,209 @@
+/* SessionService: who may come in, leases, data tickets. */
+#include "service_priv.h"
+
+#include "base/crypto.h"
+#include "control/tls.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Looks at every credential whatever matches, so that the time tells nothing. */
+static const struct ctl_cred *token_cred(struct ctl_server *s, ProtobufCBinaryData token)
+{
+    const struct ctl_cred *found = NULL;
+    uint8_t h[32];
+
+    if (EVP_Digest(token.data, token.len, h, NULL, EVP_sha256(), NULL) != 1)
+        return NULL;
+    for (size_t i = 0; i < s->ncreds; i++)
+        if (pst_equal_ct(h, s->creds[i].token_hash, sizeof h) && s->creds[i].by_token)
+            found = &s->creds[i];
+    return found;
+}
+
+/* A token if there is one, else the certificate. */
+static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct sess_ident *ret)
+{
+    const struct ctl_cred *cert = ctl_cert_cred(q->s, q->call);
+    const struct ctl_cred *c = token.len ? token_cred(q->s, token) : cert;
+
+    if (!c) {
+        sess_refuse(q->s->sess, REFUSE_CREDENTIAL);
+        q->code = RPC_UNAUTHENTICATED;
+        log_info("session refused: %s: %s", rpc_peer(q->call), token.len ? "wrong token" : "no credential");
+        return ctl_fail(q, -EACCES, "%s", token.len ? "the token is not one of this server's" :
+                                    "neither a token nor a client certificate with a credential here");
+    }
+    snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
+    snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
+    ret->uid = c->uid;
+    ret->gid = c->gid;
+    ret->any_uid = c->any_uid;
+    ret->admin = c->admin;
+    return 0;
+}
+
+/* The client id that reply records go by: another credential's requests never meet them. */
+static int bind_client(struct sess_ident *who)
+{
+    static const char what[] = "penstock client id";
+    uint8_t mac[PST_HMAC_BYTES];
+    const struct pst_bytes parts[] = {{what, sizeof what}, {who->client_id, 16},
+                                      {who->credential, strlen(who->credential)}};
+    int r = pst_hmac(what, sizeof what, parts, ARRAY_SIZE(parts), mac);
+    memcpy(who->client, mac, sizeof who->client);
+    return r;
+}
+
+/* Printable, cut: it goes to logs and status. */
+static void copy_text(char *dst, size_t size, const char *src)
+{
+    size_t n = strnlen(src, size - 1);
+    for (size_t i = 0; i < n; i++)
+        dst[i] = src[i] >= 0x20 && src[i] < 0x7f ? src[i] : '?';
+    dst[n] = 0;
+}
+
+static int add_endpoints(struct ctl_req *q, PB(SessionOpenReply) *out)
+{
+    size_t n = q->s->nendpoints;
+    PB(DataEndpoint) *e = arena_alloc(&q->a, n * sizeof *e), **p = arena_alloc(&q->a, n * sizeof *p);
+
+    if (n && (!e || !p))
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct ctl_endpoint *from = &q->s->endpoints[i];
+        penstock__v1__data_endpoint__init(&e[i]);
+        e[i].provider = from->provider;
+        e[i].address = (ProtobufCBinaryData){from->addr_len, (uint8_t *)&from->addr};
+        e[i].shard = from->shard;
+        e[i].text = from->text;
+        p[i] = &e[i];
+    }
+    out->data = p;
+    out->n_data = n;
+    return 0;
+}
+
+static int open_reply(struct ctl_req *q, PB(SessionOpenReply) *out)
+{
+    const struct sess_ident *who = sess_ident(q->sess);
+    int r = ctl_bytes(q, sess_id(q->sess), SESS_ID_BYTES, &out->session);
+
+    if (!r)
+        r = ctl_bytes(q, sess_data_key(q->sess), SESS_KEY_BYTES, &out->data_key);
+    if (!r)
+        r = add_endpoints(q, out);
+    out->lease_ms = (uint32_t)(sess_limits(q->s->sess)->lease_ns / NSEC_PER_MSEC);
+    out->software = (char *)CTL_SOFTWARE;
+    out->protocol = CTL_PROTOCOL;
+    out->uid = who->uid;
+    out->gid = who->gid;
+    out->any_uid = who->any_uid;
+    out->slots = PST_SLOTS_MAX;
+    return r;
+}
+
+static int do_open(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(SessionOpenRequest) *in = in_;
+    struct sess_ident who = {0};
+    int r;
+
+    if (in->protocol != CTL_PROTOCOL) {
+        char software[SESS_NAME_MAX + 1];
+        copy_text(software, sizeof software, in->software);
+        sess_refuse(q->s->sess, REFUSE_VERSION);
+        return ctl_fail(q, -EPROTO, "the client speaks protocol %u (%s), the server protocol %u (%s)", in->protocol,
+                        *software ? software : "?", CTL_PROTOCOL, CTL_SOFTWARE);
+    }
+    if (in->client_id.len != sizeof who.client_id)
+        return ctl_fail(q, -EINVAL, "client_id has %zu bytes, not 16", in->client_id.len);
+    r = authenticate(q, in->token, &who);
+    if (r)
+        return r;
+    memcpy(who.client_id, in->client_id.data, sizeof who.client_id);
+    copy_text(who.purpose, sizeof who.purpose, in->purpose);
+    copy_text(who.software, sizeof who.software, in->software);
+    copy_text(who.peer, sizeof who.peer, rpc_peer(q->call));
+    r = bind_client(&who);
+    if (!r && atomic_load(&q->s->stopping))
+        r = ctl_fail(q, -ESHUTDOWN, "the server is stopping");
+    if (!r)
+        r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
+    if (r)
+        return r;
+    r = open_reply(q, out_);
+    if (r)
+        sess_close(q->s->sess, sess_id(q->sess));
+    return r;
+}
+
+static int do_renew(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(SessionRenewRequest) *in = in_;
+    PB(SessionRenewReply) *out = out_;
+    int r = ctl_need_session(q, in->session);
+
+    if (!r)
+        r = sess_renew(q->s->sess, q->sess, now_ns());
+    out->lease_ms = (uint32_t)(sess_limits(q->s->sess)->lease_ns / NSEC_PER_MSEC);
+    return r;
+}
+
+static int do_close(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(SessionCloseRequest) *in = in_;
+    int r = ctl_need_session(q, in->session);
+    (void)out_;
+    return r ? r : sess_close(q->s->sess, sess_id(q->sess));
+}
+
+static bool has_shard(const struct ctl_server *s, uint32_t shard)
+{
+    for (size_t i = 0; i < s->nendpoints; i++)
+        if (s->endpoints[i].shard == shard)
+            return true;
+    return false;
+}
+
+static int do_ticket(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(TicketRequest) *in = in_;
+    PB(TicketReply) *out = out_;
+    uint8_t ticket[SESS_TICKET_BYTES];
+    int r = ctl_need_session(q, in->session);
+
+    if (r)
+        return r;
+    if (in->count < 1 || in->count > 16 || !has_shard(q->s, in->shard))
+        return ctl_fail(q, -EINVAL, "%u tickets for shard %u: 1..16 for a shard of the session's reply", in->count,
+                        in->shard);
+    out->tickets = arena_alloc(&q->a, in->count * sizeof *out->tickets);
+    if (!out->tickets)
+        return -ENOMEM;
+    out->ticket_ms = (uint32_t)(sess_limits(q->s->sess)->ticket_ns / NSEC_PER_MSEC);
+    while (out->n_tickets < in->count) {
+        r = sess_ticket_new(q->s->sess, q->sess, in->shard, now_ns(), ticket);
+        if (!r)
+            r = ctl_bytes(q, ticket, sizeof ticket, &out->tickets[out->n_tickets]);
+        if (r) /* fewer than asked for are still of use */
+            return out->n_tickets && r == -EAGAIN ? 0 : r;
+        out->n_tickets++;
+    }
+    return 0;
+}
+
+#define SERVICE "/penstock.v1.SessionService/"
+const struct ctl_method ctl_session_methods[] = {
+    {SERVICE "Open", &penstock__v1__session_open_request__descriptor, &penstock__v1__session_open_reply__descriptor,
+     do_open},
+    {SERVICE "Renew", &penstock__v1__session_renew_request__descriptor, &penstock__v1__session_renew_reply__descriptor,
+     do_renew},
+    {SERVICE "Close", &penstock__v1__session_close_request__descriptor, &penstock__v1__session_close_reply__descriptor,
+     do_close},
+    {SERVICE "Ticket", &penstock__v1__ticket_request__descriptor, &penstock__v1__ticket_reply__descriptor, do_ticket},
+};
+const size_t ctl_session_nmethods = ARRAY_SIZE(ctl_session_methods);

@@ -1,0 +1,304 @@
+/* StatusService: facts, connections, metrics, scrub. */
+#include "service_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ITEMS_MAX 4096u /* facts, connections or metrics in a reply */
+
+/* Items gathered by callbacks: pointers in the arena, the array grows by doubling. */
+struct gather {
+    struct ctl_req *q;
+    void **items;
+    size_t n, cap, bytes;
+    bool own_only; /* connections: of the asking session */
+    int err;
+};
+
+static void *gather_add(struct gather *g, size_t size, size_t text)
+{
+    if (g->err || g->n == ITEMS_MAX || g->bytes + text > CTL_REPLY_MAX)
+        return NULL;
+    if (g->n == g->cap) {
+        size_t cap = g->cap ? 2 * g->cap : 32;
+        void **more = arena_alloc(&g->q->a, cap * sizeof *more);
+        if (!more) {
+            g->err = -ENOMEM;
+            return NULL;
+        }
+        if (g->n)
+            memcpy(more, g->items, g->n * sizeof *more);
+        g->items = more;
+        g->cap = cap;
+    }
+    g->items[g->n] = arena_alloc(&g->q->a, size);
+    if (!g->items[g->n]) {
+        g->err = -ENOMEM;
+        return NULL;
+    }
+    g->bytes += text + 64;
+    return g->items[g->n++];
+}
+
+static char *text_of(struct gather *g, const char *s)
+{
+    char *c = arena_copy(&g->q->a, s ? s : "", s ? strlen(s) : 0);
+    if (!c)
+        g->err = -ENOMEM;
+    return c ? c : (char *)"";
+}
+
+static void add_fact(void *arg, const char *key, const char *value)
+{
+    struct gather *g = arg;
+    PB(Fact) *f = gather_add(g, sizeof *f, strlen(key) + strlen(value));
+
+    if (!f)
+        return;
+    penstock__v1__fact__init(f);
+    f->key = text_of(g, key);
+    f->value = text_of(g, value);
+}
+
+/* Whose connection it is, from the session table. */
+struct whose {
+    const uint8_t *id;
+    char client[33], purpose[16];
+};
+
+static void look_up(const struct sess *s, void *arg)
+{
+    struct whose *w = arg;
+    if (memcmp(sess_id(s), w->id, SESS_ID_BYTES))
+        return;
+    for (int i = 0; i < 16; i++)
+        sprintf(w->client + 2 * i, "%02x", sess_ident(s)->client_id[i]);
+    snprintf(w->purpose, sizeof w->purpose, "%s", sess_ident(s)->purpose);
+}
+
+static void add_connection(void *arg, const struct ctl_connection *c)
+{
+    struct gather *g = arg;
+    struct whose w = {.id = c->session};
+    PB(Connection) *m;
+
+    if (g->own_only && memcmp(c->session, sess_id(g->q->sess), SESS_ID_BYTES))
+        return;
+    m = gather_add(g, sizeof *m, 200);
+    if (!m)
+        return;
+    sess_each(g->q->s->sess, look_up, &w);
+    penstock__v1__connection__init(m);
+    m->client = text_of(g, w.client);
+    m->purpose = text_of(g, w.purpose);
+    m->peer = text_of(g, c->peer);
+    m->provider = text_of(g, c->provider);
+    m->device = text_of(g, c->device);
+    m->rdma = c->rdma;
+    m->shard = c->shard;
+    m->requests = c->requests;
+    m->bytes_in = c->bytes_in;
+    m->bytes_out = c->bytes_out;
+}
+
+static int do_status(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(StatusRequest) *in = in_;
+    PB(StatusReply) *out = out_;
+    struct ctl_server *s = q->s;
+    struct gather facts = {.q = q}, conns = {.q = q};
+    int r = ctl_need_cred(q, in->session, NULL, NULL);
+
+    if (r)
+        return r;
+    pst_store_describe(s->st, add_fact, &facts);
+    if (s->hooks.facts)
+        s->hooks.facts(s->hooks.user, add_fact, &facts);
+    conns.own_only = !ctl_is_admin(q);
+    if (s->hooks.connections)
+        s->hooks.connections(s->hooks.user, add_connection, &conns);
+    out->version = (char *)PENSTOCK_VERSION;
+    out->role = s->role;
+    out->uptime_ms = (now_ns() - s->started_ns) / NSEC_PER_MSEC;
+    out->facts = (PB(Fact) **)facts.items;
+    out->n_facts = facts.n;
+    out->connections = (PB(Connection) **)conns.items;
+    out->n_connections = conns.n;
+    out->sessions = sess_count(s->sess);
+    return facts.err ? facts.err : conns.err;
+}
+
+/* ---- metrics ---- */
+
+void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
+{
+    char labels[64];
+
+    fn(arg, "penstock_sessions", "", "sessions that are open", false, sess_count(s->sess));
+    fn(arg, "penstock_control_calls", "", "control calls under way", false, rpc_server_calls(s->rpc));
+    fn(arg, "penstock_control_requests_total", "", "control requests handled", true,
+       (double)atomic_load(&s->requests));
+    fn(arg, "penstock_control_errors_total", "", "control requests that ended with an error", true,
+       (double)atomic_load(&s->failed));
+    for (enum refusal r = 0; r < REFUSALS; r++) {
+        snprintf(labels, sizeof labels, "reason=\"%s\"", refusal_name(r));
+        fn(arg, "penstock_refused_total", labels, "requests refused, by reason", true,
+           (double)sess_refused(s->sess, r));
+    }
+    pst_store_stats(s->st, fn, arg);
+    if (s->hooks.metrics)
+        s->hooks.metrics(s->hooks.user, fn, arg);
+}
+
+static void add_metric(void *arg, const char *name, const char *labels, const char *help, bool counter, double value)
+{
+    struct gather *g = arg;
+    PB(Metric) *m = gather_add(g, sizeof *m, strlen(name) + strlen(labels) + strlen(help));
+
+    if (!m)
+        return;
+    penstock__v1__metric__init(m);
+    m->name = text_of(g, name);
+    m->labels = text_of(g, labels);
+    m->help = text_of(g, help);
+    m->counter = counter;
+    m->value = value;
+}
+
+static int do_metrics(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(MetricsRequest) *in = in_;
+    PB(MetricsReply) *out = out_;
+    struct gather g = {.q = q};
+    int r = ctl_need_session(q, in->session);
+
+    if (r)
+        return r;
+    ctl_metrics(q->s, add_metric, &g);
+    out->metrics = (PB(Metric) **)g.items;
+    out->n_metrics = g.n;
+    return g.err;
+}
+
+#define SERVICE "/penstock.v1.StatusService/"
+const struct ctl_method ctl_status_methods[] = {
+    {SERVICE "Status", &penstock__v1__status_request__descriptor, &penstock__v1__status_reply__descriptor, do_status},
+    {SERVICE "Metrics", &penstock__v1__metrics_request__descriptor, &penstock__v1__metrics_reply__descriptor,
+     do_metrics},
+};
+const size_t ctl_status_nmethods = ARRAY_SIZE(ctl_status_methods);
+
+/* ---- scrub: one at a time, in a thread of its own: it takes as long as the data is long ---- */
+
+struct scrub {
+    struct ctl_server *s;
+    struct rpc_call *call; /* counted */
+};
+
+static int send_event(struct rpc_call *c, const PB(ScrubEvent) *e)
+{
+    uint8_t buf[1024]; /* labels have at most 127 bytes */
+    return rpc_send_wait(c, buf, penstock__v1__scrub_event__pack(e, buf));
+}
+
+static void on_damage(void *user, const char *pool, const char *cont, uint64_t ino, uint64_t offset, uint64_t length)
+{
+    struct scrub *k = user;
+    char p[PST_LABEL_MAX + 1], n[PST_LABEL_MAX + 1];
+    PB(ScrubEvent) e = PENSTOCK__V1__SCRUB_EVENT__INIT;
+
+    snprintf(p, sizeof p, "%s", pool ? pool : "");
+    snprintf(n, sizeof n, "%s", cont ? cont : "");
+    e.pool = p;
+    e.container = n;
+    e.ino = ino;
+    e.offset = offset;
+    e.length = length;
+    if (send_event(k->call, &e))
+        k->s->scrub_cancel = true; /* nobody listens any more */
+}
+
+static void *scrub_thread(void *arg)
+{
+    struct scrub *k = arg;
+    int64_t n = pst_store_scrub(k->s->st, on_damage, k, &k->s->scrub_cancel);
+    PB(ScrubEvent) e = PENSTOCK__V1__SCRUB_EVENT__INIT;
+
+    e.done = true;
+    e.damaged = n < 0 ? 0 : (uint64_t)n;
+    if (n >= 0 && !k->s->scrub_cancel)
+        send_event(k->call, &e);
+    rpc_finish(k->call, n < 0 ? (int)n : k->s->scrub_cancel ? -ECANCELED : 0, NULL);
+    rpc_call_unref(k->call);
+    pthread_mutex_lock(&k->s->mu);
+    k->s->scrub_running = false;
+    pthread_mutex_unlock(&k->s->mu);
+    free(k);
+    return NULL;
+}
+
+void ctl_scrub_join(struct ctl_server *s)
+{
+    bool begun;
+
+    pthread_mutex_lock(&s->mu);
+    begun = s->scrub_begun;
+    s->scrub_begun = false;
+    pthread_mutex_unlock(&s->mu);
+    if (begun)
+        pthread_join(s->scrub, NULL);
+}
+
+/* Needs s->mu. */
+static int begin(struct ctl_server *s, struct rpc_call *c)
+{
+    struct scrub *k;
+    int r;
+
+    if (s->scrub_running)
+        return -EBUSY;
+    if (s->scrub_begun) /* the last one is over: its thread only has to return */
+        pthread_join(s->scrub, NULL);
+    s->scrub_begun = false;
+    k = calloc(1, sizeof *k);
+    if (!k)
+        return -ENOMEM;
+    k->s = s;
+    k->call = rpc_call_ref(c);
+    s->scrub_cancel = atomic_load(&s->stopping);
+    r = -pthread_create(&s->scrub, NULL, scrub_thread, k);
+    if (r) {
+        rpc_call_unref(c);
+        free(k);
+        return r;
+    }
+    s->scrub_begun = s->scrub_running = true;
+    return 0;
+}
+
+void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user)
+{
+    struct ctl_server *s = user;
+    struct ctl_req q;
+    PB(ScrubRequest) * in;
+    int r;
+
+    ctl_req_init(&q, s, c);
+    atomic_fetch_add(&s->requests, 1);
+    in = penstock__v1__scrub_request__unpack(&q.a.pb, len, msg);
+    r = in ? ctl_need_cred(&q, in->session, NULL, NULL) : -EBADMSG;
+    if (!r)
+        r = ctl_need_admin(&q);
+    if (!r) {
+        scoped_lock(&s->mu);
+        r = begin(s, c);
+        if (r == -EBUSY)
+            ctl_fail(&q, r, "a scrub is running");
+    }
+    if (r) {
+        atomic_fetch_add(&s->failed, 1);
+        rpc_finish(c, r, *q.text ? q.text : NULL);
+    }
+    ctl_req_done(&q);
+}
