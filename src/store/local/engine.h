@@ -30,6 +30,7 @@ struct eng_opts {
     bool create;          /* an empty or missing folder becomes a store */
     bool readonly;
     bool check;           /* offline check: no namespace is opened, damage in the space map is reported, not refused */
+    bool check_data;      /* with check: every block is read and compared */
     bool rebuild_index;   /* take the index copy and replay the log on it */
     uint64_t size;        /* create: capacity in bytes; 0: DEFAULT_PERCENT of the free space */
     enum choice direct;

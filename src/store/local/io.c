@@ -36,6 +36,8 @@ int pwrite_all(int fd, const void *p, size_t n, uint64_t offset)
 bool io_aligned(const struct io_req *r)
 {
     uint64_t bits = r->offset;
+    if (r->cached)
+        return false;
     for (uint32_t i = 0; i < r->iovcnt; i++)
         bits |= (uintptr_t)r->iov[i].iov_base | r->iov[i].iov_len;
     return bits % PST_BLOCK == 0;

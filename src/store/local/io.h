@@ -19,6 +19,7 @@ struct io_req {
     uint64_t offset;         /* bytes in the data file */
     const struct iovec *iov; /* borrowed; aligned to PST_BLOCK in address and length: O_DIRECT may be used */
     uint32_t iovcnt;
+    bool cached;             /* goes through the page cache, also when it is aligned */
     int64_t result;          /* bytes or -errno; a short transfer is finished inside, so: all, or an error */
     void *user;
     uint64_t priv[4];        /* the implementation's, while submitted */

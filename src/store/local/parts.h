@@ -137,7 +137,7 @@ uint64_t alloc_file_blocks(struct engine *e);
 
 /* Chooses the table for e->opt.io. */
 int io_choose(struct engine *e, const struct errmsg *m);
-/* Buffered or direct: whether memory and offset are aligned for O_DIRECT. */
+/* Buffered or direct: whether memory and offset are aligned for O_DIRECT, and it is not to be cached. */
 bool io_aligned(const struct io_req *r);
 /* Bytes the request asks for, or -EINVAL. */
 int64_t io_length(const struct io_req *r);
