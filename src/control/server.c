@@ -239,7 +239,7 @@ static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err,
     if (!r)
         r = -pthread_create(&s->tick, NULL, tick, s);
     s->ticking = !r;
-    return r ? r : rpc_server_start(s->rpc);
+    return r;
 }
 
 int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
@@ -259,15 +259,18 @@ int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct 
     pthread_mutex_init(&s->mu, NULL);
     pthread_cond_init(&s->wake, NULL);
     r = set_up(s, cfg, err, err_size);
+    if (!r) {
+        *ret = s; /* before the first call can come: a quick client's data connection asks for it */
+        r = rpc_server_start(s->rpc);
+    }
     if (r) {
         if (err_size && !*err)
             snprintf(err, err_size, "cannot start the control server: %s", strerror(-r));
         ctl_server_stop(s, 0);
         ctl_server_free(s);
-        return r;
+        *ret = NULL;
     }
-    *ret = s;
-    return 0;
+    return r;
 }
 
 int ctl_server_port(const struct ctl_server *s, size_t i)

@@ -81,6 +81,7 @@ struct ctl_server;
 
 /*
  * Listens and serves. The store is borrowed and outlives the server. 0, or -errno and a line for people in err.
+ * *ret is set before the first call is taken; NULL on failure.
  * ctl_port: of listen[i], 0 for a Unix socket.
  */
 int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
