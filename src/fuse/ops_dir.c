@@ -66,10 +66,11 @@ static int page_entry(const struct pst_dirent *de, void *user)
     struct page *p = user;
     struct fuse_entry_param e;
 
-    if (p->plus && !(S_ISREG(de->attr.mode) && fm_node_writers(p->m->nodes, de->ino))) {
+    /* attr.ino 0: the reader may see names but not attributes. */
+    if (p->plus && de->attr.ino && !(S_ISREG(de->attr.mode) && fm_node_writers(p->m->nodes, de->ino))) {
         fm_entry(p->m, &de->attr, &e);
     } else {
-        /* Number 0 in an entry "plus" means: name only. The size of a file that is being written is not known here. */
+        /* Node 0 in an entry "plus": name only. (The size of a file that is being written is not known here.) */
         memset(&e, 0, sizeof(e));
         e.attr.st_ino = de->ino;
         e.attr.st_mode = de->type;

@@ -21,7 +21,7 @@ for direct in 0 1; do
         say "io_uring is not allowed here"
     fi
 done
-run --ioengine=psync --rw=randwrite --bsrange=1-70000 --bs_unaligned=1
+run --ioengine=psync --rw=randwrite --bsrange=512-70000 --bs_unaligned=1
 say "direct writer, buffered reader"
 fio --name=d --filename="$MNT/mixed" --size=4m --ioengine=libaio --iodepth=8 --direct=1 --rw=write --bs=64k --output="$T/fio.log"
 fio --name=r --filename="$MNT/mixed" --size=4m --ioengine=psync --rw=read --bs=128k --output="$T/fio.log"

@@ -290,7 +290,7 @@ def rename_into_own_grandchild_and_over_parents(d):
 def listing(d):
     os.mkdir(f"{d}/ls")
     for i in range(3000):
-        os.close(os.open(f"{d}/ls/entry-{i:05d}", os.O_CREAT | os.O_WRONLY))
+        os.mknod(f"{d}/ls/entry-{i:05d}")
     names = os.listdir(f"{d}/ls")
     with os.scandir(f"{d}/ls") as it:
         types = {e.is_file(follow_symlinks=False) for e in it}
@@ -309,13 +309,13 @@ def removing_while_listing(d):
 def entries_that_stay_are_listed_once_under_change(d):
     os.mkdir(f"{d}/lc")
     for i in range(2000):
-        write(f"{d}/lc/stay{i}")
+        os.mknod(f"{d}/lc/stay{i}")
     seen = []
     with os.scandir(f"{d}/lc") as it:
         for n, e in enumerate(it):
             seen.append(e.name)
             if n % 3 == 0:
-                write(f"{d}/lc/new{n}")
+                os.mknod(f"{d}/lc/new{n}")
                 os.unlink(f"{d}/lc/new{n}")
     stay = [s for s in seen if s.startswith("stay")]
     return len(stay), len(set(stay))
@@ -346,7 +346,7 @@ def seekdir_comes_back_to_the_place(d):
     libc.telldir.restype = ctypes.c_long
     os.mkdir(f"{d}/seek")
     for i in range(500):
-        write(f"{d}/seek/{i}")
+        os.mknod(f"{d}/seek/{i}")
     h = ctypes.c_void_p(libc.opendir(os.fsencode(f"{d}/seek")))
     name = lambda p: ctypes.string_at(p + 19)
     for _ in range(250):
