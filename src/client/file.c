@@ -334,7 +334,8 @@ static int write_check(struct cl_file *f, size_t len, uint64_t offset)
         return -EBADF;
     if (len > PST_FILE_MAX || offset > PST_FILE_MAX - len)
         return -EFBIG;
-    return 0;
+    /* An earlier write failed and was not reported yet: who fills a full store must not go on for ever. */
+    return atomic_load(&f->err);
 }
 
 int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset)

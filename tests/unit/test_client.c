@@ -329,6 +329,7 @@ static void a_failed_write_is_reported_once(void **state)
     memstore_fail(mem(fs), WRITES, -ENOSPC, 1);
     assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
     assert_int_equal(pst_flush(g), 0); /* another handle's writes */
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), -ENOSPC); /* nothing more is taken until it is reported */
     assert_int_equal(pst_fsync(f), -ENOSPC);
     assert_int_equal(pst_fsync(f), 0);
     memstore_fail(mem(fs), WRITES, -EIO, 1);
