@@ -365,6 +365,23 @@ static int ft_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
     return e ? e : open_then(ft, hit, c, ctx, ino, accmode, trunc, ret);
 }
 
+static int ft_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                     const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created)
+{
+    struct fault *ft = fault_of(c->store);
+    bool hit = fault_hits(ft, FAULT_MAKE);
+    int e = hit && !ft->after ? strike(ft) : 0, r;
+
+    if (e)
+        return e;
+    r = pst_store_create(c->next, ctx, parent, name, in, accmode, trunc, ret, ret_created);
+    if (!hit || !ft->after || (e = strike(ft)) == 0)
+        return r;
+    if (r == 0)
+        pst_store_release(c->next, ret->ino);
+    return e;
+}
+
 static void ft_close(struct pst_store *st)
 {
     struct fault *ft = fault_of(st);
@@ -410,6 +427,7 @@ void fault_init(struct fault *ft, const char *name, struct pst_store *next)
     o->listxattr = ft_listxattr;
     o->removexattr = ft_removexattr;
     o->open = ft_open;
+    o->create = ft_create;
     o->stats = ft_stats;
     fault_queue_ops(o);
 }

@@ -4,7 +4,7 @@
  *   submit --> early (waits to be passed on) --> below --> late (waits to be handed up) --> reap
  *         \--> late, without an effect (error, when=before)
  *
- * Both lists are in the order of their due times, since a filter has one delay. One timer, readable when something of
+ * Both lists are in the order of their due times. One timer, readable when something of
  * them is due, is joined with the lower queue's descriptor in an epoll set.
  */
 #include "fault.h"
@@ -218,6 +218,33 @@ static int fq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint6
     }
 }
 
+/* Held-back operations need not wait any longer; one that the lower queue has is its matter. */
+static void fq_cancel(struct pst_queue *pq, struct pst_op *op)
+{
+    struct fault_queue *q = queue_of(pq);
+
+    list_for_each_safe (it, &q->early) {
+        struct filter_frame *f = list_entry(it, struct filter_frame, link);
+        if (f->op != op)
+            continue;
+        list_del(&f->link);
+        op->result = -ECANCELED;
+        hold(q, f, now_ns());
+        arm(q);
+        return;
+    }
+    list_for_each_safe (it, &q->late) {
+        struct filter_frame *f = list_entry(it, struct filter_frame, link);
+        if (f->op != op)
+            continue;
+        list_del(&f->link);
+        hold(q, f, now_ns());
+        arm(q);
+        return;
+    }
+    pst_queue_cancel(q->fq.next, op);
+}
+
 static int fq_fd(struct pst_queue *q)
 {
     return queue_of(q)->epoll;
@@ -230,4 +257,5 @@ void fault_queue_ops(struct pst_store_ops *ops)
     ops->queue_submit = fq_submit;
     ops->queue_reap = fq_reap;
     ops->queue_fd = fq_fd;
+    ops->queue_cancel = fq_cancel;
 }

@@ -183,6 +183,12 @@ static void fwd_release(struct pst_cont *c, uint64_t ino)
     pst_store_release(c->next, ino);
 }
 
+static int fwd_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                      const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created)
+{
+    return pst_store_create(c->next, ctx, parent, name, in, accmode, trunc, ret, ret_created);
+}
+
 static int fwd_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)
 {
     struct filter_queue *fq = calloc(1, sizeof *fq);
@@ -226,6 +232,11 @@ static int fwd_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max,
     for (int i = 0; i < n; i++)
         ret_ops[i] = filter_frame_drop(fq, filter_frame_back(ret_ops[i]));
     return n;
+}
+
+static void fwd_queue_cancel(struct pst_queue *q, struct pst_op *op)
+{
+    pst_queue_cancel(container_of(q, struct filter_queue, q)->next, op);
 }
 
 static int fwd_queue_fd(struct pst_queue *q)
@@ -286,11 +297,13 @@ static const struct pst_store_ops forward_ops = {
     .removexattr = fwd_removexattr,
     .open = fwd_open,
     .release = fwd_release,
+    .create = fwd_create,
     .queue_open = fwd_queue_open,
     .queue_close = fwd_queue_close,
     .queue_submit = fwd_queue_submit,
     .queue_reap = fwd_queue_reap,
     .queue_fd = fwd_queue_fd,
+    .queue_cancel = fwd_queue_cancel,
     .stats = fwd_stats,
     .describe = fwd_describe,
     .scrub = fwd_scrub,

@@ -320,6 +320,27 @@ static void a_late_refusal_below_completes_the_operation(void **state)
     rig_down(&r);
 }
 
+static void a_cancelled_operation_is_not_held_back(void **state)
+{
+    RIG(r, "delay:ms=600000,op=write");
+    RIG(late, "delay:ms=600000,op=write,when=after");
+    struct pst_op op = write_op(&r, NULL), after = write_op(&late, NULL), *done;
+    (void)state;
+
+    assert_int_equal(pst_queue_submit(r.q, &op), 0);
+    pst_queue_cancel(r.q, &op);
+    assert_int_equal(pst_queue_reap(r.q, &done, 1, UINT64_MAX), 1);
+    assert_int_equal(op.result, -ECANCELED);
+    assert_int_equal(r.sink.submits, 0);
+    assert_int_equal(pst_queue_submit(late.q, &after), 0);
+    assert_int_equal(pst_queue_reap(late.q, &done, 1, 0), 0);
+    pst_queue_cancel(late.q, &after);
+    assert_int_equal(pst_queue_reap(late.q, &done, 1, UINT64_MAX), 1);
+    assert_int_equal(after.result, 1); /* what it would have been */
+    rig_down(&r);
+    rig_down(&late);
+}
+
 static void a_bad_specification_says_what_is_wrong(void **state)
 {
     static const struct {
@@ -365,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_failed_open_leaves_nothing_open),
         cmocka_unit_test(a_refusal_below_is_passed_up),
         cmocka_unit_test(a_late_refusal_below_completes_the_operation),
+        cmocka_unit_test(a_cancelled_operation_is_not_held_back),
         cmocka_unit_test(a_bad_specification_says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

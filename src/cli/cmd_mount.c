@@ -1,0 +1,113 @@
+/* mount, umount. */
+#include "cli.h"
+
+#include "fuse_mount/mount.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int set_durability(void *target, const char *name, const char *value, char *err, size_t err_size)
+{
+    (void)name;
+    if (strcmp(value, "close") != 0 && strcmp(value, "fsync") != 0) {
+        snprintf(err, err_size, "--durability: \"%.40s\" must be close or fsync", value);
+        return -EINVAL;
+    }
+    *(bool *)target = !strcmp(value, "fsync");
+    return 0;
+}
+
+static int set_seconds(void *target, const char *name, const char *value, char *err, size_t err_size)
+{
+    char *end;
+    double v = strtod(value, &end);
+
+    if (end == value || *end || !(v >= 0 && v <= 86400)) {
+        snprintf(err, err_size, "--%s: \"%.40s\" is not a number of seconds", name, value);
+        return -EINVAL;
+    }
+    *(double *)target = v;
+    return 0;
+}
+
+static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
+{
+    struct fuse_mount_opts o;
+    struct cli_conn k = {0};
+    bool no_supervisor = false;
+    uint64_t threads = 0, write_behind = 0;
+    const struct cli_opt opts[] = {
+        {'f', "foreground", OPT_FLAG, &o.foreground, NULL, "serve here until it is unmounted", NULL},
+        {0, "no-supervisor", OPT_FLAG, &no_supervisor, NULL, "do not come back after a crash", NULL},
+        {0, "durability", OPT_CALL, &o.durability_fsync, "close|fsync", "what makes data durable; default close",
+         set_durability},
+        {0, "read-only", OPT_FLAG, &o.read_only, NULL, "nothing can be changed", NULL},
+        {0, "only-owner", OPT_FLAG, &o.only_owner, NULL, "nobody but you gets in", NULL},
+        {0, "allow-other", OPT_FLAG, &o.allow_other, NULL, "others than root: let other users in", NULL},
+        {0, "attr-timeout", OPT_CALL, &o.attr_timeout, "SECONDS", "how long attributes are kept; default 1",
+         set_seconds},
+        {0, "entry-timeout", OPT_CALL, &o.entry_timeout, "SECONDS", "how long names are kept; default 1", set_seconds},
+        {0, "max-threads", OPT_UINT, &threads, "N", "that serve requests; default 16", NULL},
+        {0, "write-behind", OPT_SIZE, &write_behind, "SIZE", "written data kept in memory; default 64M", NULL},
+        {0, "mount-options", OPT_STRING, &o.mount_options, "A,B=C", "noexec, nosuid, noatime, ...", NULL},
+        {0, "log-file", OPT_STRING, &o.log_file, "FILE", "in the background; default: syslog", NULL},
+        CLI_CONN_OPTS(k),
+        {0},
+    };
+    struct pst_option store_opts[16];
+    cleanup_free char *copy = NULL;
+    struct cli_url u;
+    char err[600] = "", *save = NULL;
+    int r;
+
+    fuse_mount_opts_init(&o);
+    CLI_PARSE(cmd, opts, argc, argv, 2, 2);
+    if (cli_url(argv[first], 2, &u) < 0)
+        return EXIT_USAGE;
+    if (strcmp(u.path, "/") != 0)
+        return cli_usage(cmd, "a whole container is mounted: leave out \"%.60s\"", u.path);
+    o.supervise = !no_supervisor && o.supervise;
+    o.max_threads = (uint32_t)min_u64(threads, 256);
+    o.client.write_behind = write_behind;
+    o.client.token_file = k.token_file;
+    o.client.ca_file = k.ca;
+    o.client.cert_file = k.cert;
+    o.client.key_file = k.key;
+    o.client.insecure = k.insecure;
+    o.client.require_rdma = k.require_rdma;
+    o.client.provider = k.provider;
+    o.client.timeout_ms = (uint32_t)min_u64(k.timeout_ms, 3600000);
+    copy = strdup(k.store_options ? k.store_options : "");
+    o.client.store_opts = store_opts;
+    for (char *p = copy ? strtok_r(copy, ",", &save) : NULL; p && o.client.nstore_opts < ARRAY_SIZE(store_opts);
+         p = strtok_r(NULL, ",", &save)) {
+        char *eq = strchr(p, '=');
+        if (!eq)
+            return cli_usage(cmd, "--store-options: \"%.60s\" is not KEY=VALUE", p);
+        *eq = 0;
+        store_opts[o.client.nstore_opts++] = (struct pst_option){p, eq + 1};
+    }
+    r = fuse_mount_run(u.base, argv[first + 1], &o, err, sizeof err);
+    if (r < 0) {
+        cli_error("%s", err[0] ? err : "it failed");
+        return cli_exit_code(r);
+    }
+    return EXIT_OK;
+}
+
+static int run_umount(const struct cli_cmd *cmd, int argc, char **argv)
+{
+    bool lazy = false;
+    const struct cli_opt opts[] = {{'l', "lazy", OPT_FLAG, &lazy, NULL, "also while files are open", NULL}, {0}};
+    int r;
+    CLI_PARSE(cmd, opts, argc, argv, 1, 1);
+
+    r = fuse_mount_stop(argv[first], lazy);
+    return r < 0 ? cli_fail(r, "%s", argv[first]) : EXIT_OK;
+}
+
+const struct cli_cmd cmds_mount[] = {
+    {"mount", "URL DIRECTORY", "Shows a container as a directory of the operating system", NULL, run_mount},
+    {"umount", "DIRECTORY", "Ends a mount, once its data is written", NULL, run_umount},
+    {0},
+};

@@ -1,0 +1,190 @@
+/* Errors, URLs, connecting. */
+#include "cli.h"
+
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* One line, whatever is in it: names of files may have newlines. */
+static void print_line(const char *text)
+{
+    char line[1200];
+    size_t n = 0;
+
+    for (; *text && n < sizeof line - 1; text++)
+        line[n++] = *text == '\n' || *text == '\r' ? ' ' : *text;
+    line[n] = 0;
+    fprintf(stderr, "penstock%s%s: %s\n", strcmp(cli_name, "penstock") ? " " : "",
+            strcmp(cli_name, "penstock") ? cli_name : "", line);
+}
+
+void cli_error(const char *fmt, ...)
+{
+    char text[1200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    print_line(text);
+}
+
+int cli_exit_code(int err)
+{
+    switch (err < 0 ? -err : err) {
+    case 0:
+        return EXIT_OK;
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ETIMEDOUT:
+    case ENOTCONN:
+    case ECONNRESET:
+    case EADDRNOTAVAIL:
+    case EPROTO:
+        return EXIT_CONNECT;
+    case ENOENT:
+        return EXIT_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EKEYREVOKED:
+    case EKEYEXPIRED:
+        return EXIT_REFUSED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int cli_fail(int err, const char *fmt, ...)
+{
+    char text[1000];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    cli_error("%s: %s (%s)", text, err_text(err), err_name(err));
+    return cli_exit_code(err);
+}
+
+int cli_fail_pst(int err, const char *what)
+{
+    const char *text = pst_last_error();
+
+    if (*text)
+        cli_error("%s", text);
+    else
+        cli_error("%s: %s (%s)", what, err_text(err), err_name(err));
+    return cli_exit_code(err);
+}
+
+/* ---- URLs ---- */
+
+bool cli_is_url(const char *s)
+{
+    return !strncmp(s, "penstock://", 11) || !strncmp(s, "local:", 6);
+}
+
+/* Takes the next name off "pool/container/path"; false: it is too long. */
+static bool take_label(const char **rest, char *ret, size_t size)
+{
+    size_t n;
+
+    *rest += strspn(*rest, "/");
+    n = strcspn(*rest, "/");
+    if (n >= size)
+        return false;
+    memcpy(ret, *rest, n);
+    ret[n] = 0;
+    *rest += n;
+    return true;
+}
+
+static int split(const char *s, struct cli_url *u)
+{
+    bool local = !strncmp(s, "local:", 6);
+    size_t head = local ? strcspn(s, "?") : 11 + strcspn(s + 11, "/");
+    const char *rest = s + head + (local && s[head] == '?');
+    size_t n;
+
+    if (strlen(s) >= sizeof u->base - 300 || head >= sizeof u->server - 300)
+        return -ENAMETOOLONG;
+    memcpy(u->server, s, head);
+    u->server[head] = 0;
+    if (local && !s[head]) { /* the directory alone stands for the default container */
+        strcpy(u->pool, "default");
+        strcpy(u->container, "default");
+    } else if (!take_label(&rest, u->pool, sizeof u->pool) ||
+               !take_label(&rest, u->container, sizeof u->container)) {
+        return -ENAMETOOLONG;
+    }
+    rest += strspn(rest, "/");
+    u->slash = *rest ? rest[strlen(rest) - 1] == '/' : rest > s && rest[-1] == '/' && u->container[0];
+    n = strlen(rest);
+    while (n > 0 && rest[n - 1] == '/')
+        n--;
+    snprintf(u->path, sizeof u->path, "/%.*s", (int)n, rest);
+    if (local && !s[head])
+        snprintf(u->base, sizeof u->base, "%s", u->server);
+    else
+        snprintf(u->base, sizeof u->base, "%s%c%s/%s", u->server, local ? '?' : '/', u->pool, u->container);
+    return 0;
+}
+
+int cli_url(const char *s, int parts, struct cli_url *ret)
+{
+    struct cli_url u = {.slash = false};
+    int r = cli_is_url(s) ? split(s, &u) : -EINVAL;
+
+    if (r == 0 && ((parts >= 1 && !u.pool[0]) || (parts >= 2 && !u.container[0])))
+        r = -EINVAL;
+    if (r < 0) {
+        static const char *const want[] = {"", "/POOL", "/POOL/CONTAINER"}, *const want_local[] = {"", "?POOL",
+                                                                                                  "?POOL/CONTAINER"};
+        cli_error("\"%.100s\" is not a URL of the form penstock://HOST[:PORT]%s or local:/DIRECTORY%s", s, want[parts],
+                  want_local[parts]);
+        return r;
+    }
+    *ret = u;
+    return 0;
+}
+
+void cli_conn_options(const struct cli_conn *k, struct pst_options *ret)
+{
+    pst_options_init(ret, sizeof *ret);
+    ret->flags = (k->insecure ? PST_CONNECT_INSECURE : 0) | (k->require_rdma ? PST_CONNECT_REQUIRE_RDMA : 0);
+    ret->purpose = "cli";
+    ret->token_file = k->token_file;
+    ret->ca_file = k->ca;
+    ret->cert_file = k->cert;
+    ret->key_file = k->key;
+    ret->provider = k->provider;
+    ret->store_options = k->store_options;
+    ret->threads = (unsigned)min_u64(k->threads, 64);
+    ret->depth = (unsigned)min_u64(k->depth, 1024);
+    ret->timeout_ms = (unsigned)min_u64(k->timeout_ms, 3600000);
+}
+
+struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, unsigned flags, int *ret_exit)
+{
+    struct pst_options o;
+    struct pst_fs *fs;
+    int r;
+
+    cli_conn_options(k, &o);
+    o.flags |= flags;
+    r = pst_connect(u->base, &o, &fs);
+    if (r < 0) {
+        *ret_exit = cli_fail_pst(r, u->base);
+        return NULL;
+    }
+    return fs;
+}
+
+int cli_disconnect(struct pst_fs *fs, int code)
+{
+    int r = pst_disconnect(fs);
+    return r < 0 && code == EXIT_OK ? cli_fail_pst(r, "closing") : code;
+}

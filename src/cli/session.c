@@ -1,0 +1,180 @@
+#include "session.h"
+
+#include "base/rng.h"
+#include "control/tls.h"
+#include "penstock/v1/session.pb-c.h"
+#include "server/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PROTOCOL   1u
+#define TIMEOUT_MS 30000u
+
+struct cli_session {
+    struct rpc_channel *ch;
+    uint8_t id[16];
+    char what[300]; /* the server, for messages */
+    uint32_t timeout_ms;
+};
+
+static const char *or_env(const char *value, const char *name)
+{
+    return value ? value : getenv(name);
+}
+
+/* "host:port" of a URL's server part. */
+static int address(const struct cli_url *u, char *ret, size_t size)
+{
+    const char *host = u->server + strlen("penstock://"), *bracket = strchr(host, ']');
+    bool port = strchr(bracket ? bracket : host, ':') != NULL;
+
+    if (!*host || snprintf(ret, size, "%s%s", host, port ? "" : ":7440") >= (int)size)
+        return -EINVAL;
+    return 0;
+}
+
+static int read_token(const char *path, char *ret, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    bool ok;
+
+    if (!f)
+        return -errno;
+    ok = fgets(ret, (int)size, f) != NULL;
+    fclose(f);
+    ret[ok ? strcspn(ret, "\r\n") : 0] = 0;
+    return ret[0] ? 0 : -EINVAL;
+}
+
+/* No token is no error here: a certificate may do. */
+static int find_token(const char *addr, const struct cli_conn *k, char *ret, size_t size)
+{
+    const char *file = or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
+    char token[TOKEN_BYTES];
+    int r = 0;
+
+    ret[0] = 0;
+    if (file) {
+        r = read_token(file, ret, size);
+        return r < 0 ? cli_fail(r, "token file %s", file) : EXIT_OK;
+    }
+    if (rpc_addr_is_local(addr) && token_find(addr, token) == 0)
+        snprintf(ret, size, "%s", token);
+    return EXIT_OK;
+}
+
+ProtobufCMessage *cli_call(struct cli_session *s, const char *path, const ProtobufCMessage *in,
+                           const ProtobufCMessageDescriptor *out, int *ret_exit)
+{
+    size_t n = protobuf_c_message_get_packed_size(in);
+    cleanup_free uint8_t *buf = malloc(n + 1);
+    ProtobufCMessage *m = NULL;
+    struct rpc_result res;
+    int r;
+
+    if (!buf) {
+        *ret_exit = cli_fail(-ENOMEM, "%s", s->what);
+        return NULL;
+    }
+    protobuf_c_message_pack(in, buf);
+    r = rpc_unary(s->ch, path, buf, n, s->timeout_ms, NULL, &res);
+    if (r == 0)
+        m = protobuf_c_message_unpack(out, NULL, res.len, res.data);
+    if (!m) {
+        r = r == 0 ? -EBADMSG : r;
+        cli_error("%s: %s", s->what, res.details[0] ? res.details : "the answer is not understood");
+        *ret_exit = cli_exit_code(r);
+    }
+    rpc_result_done(&res);
+    return m;
+}
+
+static int open_session(struct cli_session *s, const char *token)
+{
+    Penstock__V1__SessionOpenRequest q = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
+    Penstock__V1__SessionOpenReply *a;
+    uint8_t client[16];
+    char software[] = "penstock " PENSTOCK_VERSION, purpose[] = "cli";
+    int code = EXIT_OK;
+
+    rng_secret(client, sizeof client);
+    q.protocol = PROTOCOL;
+    q.software = software;
+    q.client_id = (ProtobufCBinaryData){sizeof client, client};
+    q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
+    q.purpose = purpose;
+    a = (void *)cli_call(s, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor,
+                         &code);
+    if (!a)
+        return code;
+    if (a->session.len == sizeof s->id)
+        memcpy(s->id, a->session.data, sizeof s->id);
+    else
+        code = EXIT_FAILED;
+    penstock__v1__session_open_reply__free_unpacked(a, NULL);
+    return code;
+}
+
+struct cli_session *cli_session_open(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)
+{
+    const struct rpc_tls tls = {or_env(k->ca, "PENSTOCK_CA_FILE"), or_env(k->cert, "PENSTOCK_CERT_FILE"),
+                                or_env(k->key, "PENSTOCK_KEY_FILE")};
+    struct cli_session *s = calloc(1, sizeof *s);
+    char addr[SRV_HOST_MAX + 8], token[512] = "", err[300] = "";
+    struct rpc_channel_config c = {.addr = addr, .insecure = k->insecure};
+    int r = s ? address(u, addr, sizeof addr) : -ENOMEM;
+
+    if (r < 0) {
+        *ret_exit = cli_fail(r, "%s", u->server);
+        free(s);
+        return NULL;
+    }
+    snprintf(s->what, sizeof s->what, "%s", u->server);
+    s->timeout_ms = k->timeout_ms ? (uint32_t)min_u64(k->timeout_ms, 3600000) : TIMEOUT_MS;
+    c.tls = tls.ca_file && !rpc_addr_is_local(addr) ? &tls : NULL;
+    *ret_exit = find_token(addr, k, token, sizeof token);
+    if (*ret_exit == EXIT_OK) {
+        r = rpc_channel_open(&c, &s->ch, err, sizeof err);
+        if (r < 0) {
+            cli_error("%s: %s", u->server, err);
+            *ret_exit = cli_exit_code(r);
+        } else {
+            *ret_exit = open_session(s, token);
+        }
+    }
+    if (*ret_exit != EXIT_OK) {
+        rpc_channel_close(s->ch);
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void cli_session_close(struct cli_session *s)
+{
+    Penstock__V1__SessionCloseRequest q = PENSTOCK__V1__SESSION_CLOSE_REQUEST__INIT;
+    struct rpc_result res;
+    uint8_t buf[64];
+
+    if (!s)
+        return;
+    q.session = cli_session_id(s);
+    if (protobuf_c_message_get_packed_size(&q.base) <= sizeof buf) {
+        rpc_unary(s->ch, "/penstock.v1.SessionService/Close", buf, protobuf_c_message_pack(&q.base, buf), 2000, NULL,
+                  &res);
+        rpc_result_done(&res);
+    }
+    rpc_channel_close(s->ch);
+    free(s);
+}
+
+ProtobufCBinaryData cli_session_id(struct cli_session *s)
+{
+    return (ProtobufCBinaryData){sizeof s->id, s->id};
+}
+
+struct rpc_channel *cli_session_channel(struct cli_session *s)
+{
+    return s->ch;
+}
