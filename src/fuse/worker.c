@@ -85,6 +85,7 @@ static struct fuse_session *session_new(struct worker *w)
     char arg[ARG_MAX_LEN], name[256], *out = name;
     char *argv[] = {(char *)"penstock", (char *)"-o", arg};
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    struct fuse_session *se;
 
     fm_ops_name(&ops);
     fm_ops_attr(&ops);
@@ -102,7 +103,9 @@ static struct fuse_session *session_new(struct worker *w)
     snprintf(arg, sizeof(arg), "default_permissions,subtype=penstock,fsname=%s%s%s%s%s", name,
              o->allow_other ? ",allow_other" : "", o->read_only ? ",ro" : "", o->mount_options ? "," : "",
              o->mount_options ? o->mount_options : "");
-    return fuse_session_new(&args, &ops, sizeof(ops), &w->m);
+    se = fuse_session_new(&args, &ops, sizeof(ops), &w->m);
+    fuse_opt_free_args(&args); /* fuse_session_new made it a copy */
+    return se;
 }
 
 /* The first request of a new connection. Kept in ret for a successor. */

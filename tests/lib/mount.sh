@@ -23,6 +23,8 @@ cleanup() {
         for _ in $(seq 100); do kill -0 "$p" 2>/dev/null || break; sleep 0.1; done
         kill -9 "$p" 2>/dev/null
     done
+    # a sanitizer's finding in a process that runs in the background
+    if grep -qsE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:' "$T"/*.log; then code=1; fi
     if [ "$code" -ne 0 ] && [ "$code" -ne 77 ]; then
         for f in "$T"/*.log; do [ -s "$f" ] && { echo "--- $(basename "$f")"; tail -40 "$f"; }; done
     fi
