@@ -63,7 +63,7 @@ start_server() {
     local port
     port=$(free_port)
     mkdir -p "$T/server-store"
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "127.0.0.1:$port" "$@" >>"$T/server.log" 2>&1 &
+    "$PENSTOCK" serve --dev "$T/server-store" --listen "127.0.0.1:$port" --metrics off "$@" >>"$T/server.log" 2>&1 &
     SERVER_PID=$!
     PIDS+=("$SERVER_PID")
     SERVER=127.0.0.1:$port
@@ -76,7 +76,8 @@ mnt() {
     shift 2
     mkdir -p "$dir"
     MOUNTS+=("$dir")
-    "$PENSTOCK" mount --create --log-file "$T/mount.log" "$@" "$url" "$dir"
+    [[ $url != local:* ]] || set -- --store-options create=1 "$@"
+    "$PENSTOCK" mount --log-file "$T/mount.log" "$@" "$url" "$dir"
 }
 
 # umnt DIR: unmounts, and waits until its processes are gone (what was written is stored then)
