@@ -115,7 +115,7 @@ static inline bool fx_is(struct engine *e, uint64_t n, const char *value)
     struct wbuf w = {0};
     struct key k = fx_key(n);
     int r = idx_get(e, NULL, &k, &w);
-    bool same = !r && w.len == strlen(value) && !memcmp(w.data, value, w.len);
+    bool same = !r && w.len == strlen(value) && (!w.len || !memcmp(w.data, value, w.len));
     wbuf_done(&w);
     return same;
 }

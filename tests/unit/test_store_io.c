@@ -128,18 +128,18 @@ static void the_descriptor_is_readable_when_something_is_done(void **state)
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
         struct io *io = open_io(tables[t], fd_direct, 8);
         uint8_t *mem;
-        struct iovec v;
+        struct iovec v[3];
         struct io_req r[3] = {0}, *back[8];
         struct pollfd p;
         int n = 0;
         if (!io)
             continue;
-        mem = fx_pages(4096);
-        v = (struct iovec){mem, 4096};
+        mem = fx_pages(3 * 4096);
         p = (struct pollfd){.fd = io->ops->fd(io), .events = POLLIN};
         assert_int_equal(poll(&p, 1, 0), 0);
         for (int i = 0; i < 3; i++) {
-            r[i] = (struct io_req){.kind = IO_READ, .offset = (uint64_t)i * 4096, .iov = &v, .iovcnt = 1};
+            v[i] = (struct iovec){mem + i * 4096, 4096};
+            r[i] = (struct io_req){.kind = IO_READ, .offset = (uint64_t)i * 4096, .iov = &v[i], .iovcnt = 1};
             assert_int_equal(io->ops->submit(io, &r[i], i < 2), 0);
         }
         while (n < 3) {
