@@ -308,8 +308,9 @@ static int scan_extent(void *user, uint64_t block, uint32_t n)
     int r = alloc_mark(s->e, block, n);
     if (!r)
         return 0;
-    if (s->e->opt.check) {
-        s->e->problems++;
+    if (s->e->opt.check_to) {
+        check_problem(s->e->opt.check_to, "space: blocks %llu+%u %s", (unsigned long long)block, n,
+                      r == -EEXIST ? "belong to two chunks" : "are outside of the data file");
         return 0;
     }
     return fail(s->m, -EIO, "%s: blocks %llu+%u %s; run `penstock check %s`", s->e->dir, (unsigned long long)block, n,
@@ -332,10 +333,8 @@ int alloc_scan(struct engine *e, const struct errmsg *m)
             v = idx_iter_value(it, &len);
             r = chunk_for_each_extent(v, len, scan_extent, &s);
         }
-        if (r == -EIO && e->opt.check) {
-            e->problems++;
-            r = 0;
-        }
+        if (r == -EIO && e->opt.check_to && idx_iter_key(it, &len))
+            r = 0; /* the check of the index reports it */
         if (r == -EIO && m && m->size && !m->p[0])
             fail(m, -EIO, "%s: a damaged chunk record; run `penstock check %s`", e->dir, e->dir);
     }

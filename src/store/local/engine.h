@@ -20,7 +20,7 @@ struct super {
     uint64_t log_lsn;  /* the flushed index has the records up to this one */
     uint64_t log_seq;  /* where the next record is searched: segment and offset */
     uint64_t log_off;
-    uint64_t copy_lsn; /* of the index copy: log records after it are kept; 0: there is no copy */
+    uint64_t copy_lsn; /* of the index copy (0: empty): log records after it are kept; COPY_NONE: there is none */
 };
 
 enum choice { CHOICE_AUTO, CHOICE_ALWAYS, CHOICE_NEVER };
@@ -29,8 +29,8 @@ enum io_choice { IO_AUTO, IO_URING, IO_THREADS };
 struct eng_opts {
     bool create;          /* an empty or missing folder becomes a store */
     bool readonly;
-    bool check;           /* offline check: no namespace is opened, damage in the space map is reported, not refused */
-    bool check_data;      /* with check: every block is read and compared */
+    struct check *check_to; /* offline check: no namespace is opened, damage in the space map is reported, not refused */
+    bool check_data;        /* with it: every block is read and compared */
     bool rebuild_index;   /* take the index copy and replay the log on it */
     uint64_t size;        /* create: capacity in bytes; 0: DEFAULT_PERCENT of the free space */
     enum choice direct;
@@ -67,7 +67,6 @@ struct engine {
     int direct_fd;          /* O_DIRECT on the same file, or -1 */
     uint64_t reserve_bytes; /* kept free in the file system for log and index */
     bool started;           /* the superblock says "in use": close makes a checkpoint and says "clean" */
-    uint32_t problems;      /* opt.check: findings while opening */
 
     /* Counters, for stats. */
     _Atomic uint64_t data_errors; /* blocks whose checksum did not match: the data path counts */

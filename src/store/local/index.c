@@ -81,7 +81,7 @@ void key_u64(struct key *k, uint64_t v)
 
 /* ---- errors ---- */
 
-static void key_text(const void *key, size_t len, char *ret, size_t size)
+void key_text(const void *key, size_t len, char *ret, size_t size)
 {
     const uint8_t *p = key;
     size_t at = 0;
@@ -276,13 +276,18 @@ int index_snapshot_to(struct engine *e, const char *path)
     return err ? failed(e, "snapshot", err) : 0;
 }
 
+uint64_t index_file_bytes(struct engine *e)
+{
+    uint64_t n = 0;
+    return rocksdb_property_int(e->index->db, "rocksdb.total-sst-files-size", &n) ? 0 : n;
+}
+
 void index_stats(struct engine *e, pst_stat_fn fn, void *user)
 {
-    uint64_t v = 0;
+    uint64_t v = index_file_bytes(e);
+    fn(user, "store_index_file_bytes", "", "Bytes in the files of the index", false, (double)v);
     if (!rocksdb_property_int(e->index->db, "rocksdb.cur-size-all-mem-tables", &v))
         fn(user, "store_index_memory_bytes", "", "Index changes in memory, not yet in its files", false, (double)v);
-    if (!rocksdb_property_int(e->index->db, "rocksdb.total-sst-files-size", &v))
-        fn(user, "store_index_file_bytes", "", "Bytes in the files of the index", false, (double)v);
     if (!rocksdb_property_int(e->index->db, "rocksdb.estimate-num-keys", &v))
         fn(user, "store_index_keys", "", "Entries of the index, estimated", false, (double)v);
 }
@@ -384,6 +389,8 @@ int idx_iter_next(struct idx_iter *it)
 
 const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len)
 {
+    if (!rocksdb_iter_valid(it->it))
+        return NULL;
     return (const uint8_t *)rocksdb_iter_key(it->it, ret_len);
 }
 

@@ -109,7 +109,7 @@ struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const 
                               const struct key *from);
 /* 1 when positioned on an entry (first call: the first entry), 0 at the end, -EIO when damaged. */
 int idx_iter_next(struct idx_iter *it);
-/* Inside the iterator until the next call. */
+/* Inside the iterator until the next call. The key is NULL when the iterator is at no entry (the end, or -EIO there). */
 const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len);
 const uint8_t *idx_iter_value(const struct idx_iter *it, size_t *ret_len);
 void idx_iter_free(struct idx_iter *it);

@@ -79,11 +79,11 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
     if (r)
         return fail(m, r, "%s/index is damaged; run `penstock check --rebuild-index %s`", e->dir, e->dir);
     last = applied;
-    if (!made && e->super.clean && applied != e->super.log_lsn)
+    if (!made && e->super.clean && !e->opt.rebuild_index && applied != e->super.log_lsn)
         return fail(m, -ESTALE, "%s: the index is not the one that was closed: it ends at record %llu, not %llu; run "
                                 "`penstock check --rebuild-index %s`", e->dir, (unsigned long long)applied,
                     (unsigned long long)e->super.log_lsn, e->dir);
-    if (!made && !e->super.clean) {
+    if (!made && (!e->super.clean || e->opt.rebuild_index)) {
         if (e->opt.readonly)
             return fail(m, -EROFS, "%s was not stopped cleanly: open it once for writing, or run `penstock check %s`",
                         e->dir, e->dir);
@@ -92,6 +92,9 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
             return r;
         if (fdatasync(e->data_fd))
             return fail(m, -errno, "%s/data: %s", e->dir, err_text(errno));
+        if (last < e->super.log_lsn)
+            return fail(m, -EBADMSG, "%s: the log ends at record %llu, the index had %llu: restore a backup", e->dir,
+                        (unsigned long long)last, (unsigned long long)e->super.log_lsn);
         if (last > applied)
             log_info("%s: replayed %llu log records", e->dir, (unsigned long long)(last - applied));
     }
@@ -112,23 +115,48 @@ static int begin_writing(struct engine *e, bool made, const struct errmsg *m)
     r = sync_start(e);
     if (r)
         return fail(m, r, "%s: cannot start a thread: %s", e->dir, err_text(r));
-    return replayed ? sync_checkpoint(e) : 0;
+    if (!replayed && !e->opt.rebuild_index)
+        return 0;
+    r = sync_checkpoint(e);
+    if (!r && e->opt.rebuild_index)
+        index_rebuilt(e);
+    return r;
+}
+
+/* The whole index, after an unclean stop: damage is counted and logged, what is whole is served. */
+static int verify_index(struct engine *e)
+{
+    struct key all = {.len = 0};
+    struct idx_iter *it = idx_iter_new(e, NULL, &all, NULL);
+    size_t len;
+    int r;
+    if (!it)
+        return -ENOMEM;
+    while ((r = idx_iter_next(it)))
+        if (r < 0 && !idx_iter_key(it, &len))
+            break;
+    idx_iter_free(it);
+    return 0;
 }
 
 static int open_parts(struct engine *e, const struct errmsg *m)
 {
-    bool made = false;
+    bool made = false, empty = false;
     int r = super_open(e, &made, m);
     if (!r)
         r = locks_open(e);
     if (!r)
         r = io_choose(e, m);
+    if (!r && e->opt.rebuild_index)
+        r = index_rebuild(e, &empty, m);
     if (!r)
-        r = index_open(e, made, m);
+        r = index_open(e, made || empty, m);
     if (!r)
         r = wal_open(e, m);
     if (!r)
         r = replay(e, made, m);
+    if (!r && !e->super.clean && !made && !e->opt.check_to)
+        r = verify_index(e);
     if (!r)
         r = alloc_open(e);
     if (!r)
@@ -143,7 +171,7 @@ static int open_users(struct engine *e, const struct errmsg *m)
     int r = data_open(e);
     if (r)
         return fail(m, r, "%s: data path: %s", e->dir, err_text(r));
-    if (e->opt.readonly || e->opt.check)
+    if (e->opt.readonly || e->opt.check_to)
         return 0;
     r = ns_open(e, &e->ns);
     if (r) {

@@ -39,6 +39,8 @@ void reserve_make(struct engine *e);
 void reserve_release(struct engine *e);
 int path_join(char *ret, size_t size, const char *dir, const char *name); /* -ENAMETOOLONG */
 int remove_tree(int dir_fd, const char *name); /* a folder of files, or nothing there */
+int folder_used(struct engine *e);            /* 1: there is more than a lock file, 0 or -errno */
+int wipe_half_made(struct engine *e);
 
 /* ---- index.c: the only file that knows RocksDB ---- */
 
@@ -53,6 +55,9 @@ int index_flush_start(struct engine *e);
 int index_flush_poll(struct engine *e);
 /* A copy of what is flushed in a new folder, its files linked where possible. */
 int index_snapshot_to(struct engine *e, const char *path);
+uint64_t index_file_bytes(struct engine *e);
+/* A key for people, other bytes as \\xx. */
+void key_text(const void *key, size_t len, char *ret, size_t size);
 void index_stats(struct engine *e, pst_stat_fn fn, void *user);
 
 /* The puts and deletes of one transaction. */
@@ -107,9 +112,27 @@ struct freed;
 int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, bool reserved, uint64_t *ret_lsn);
 uint64_t sync_durable(struct engine *e);
 int sync_checkpoint(struct engine *e);
+/* fn is called between this checkpoint and the next: the index's files have exactly e->super.log_lsn. */
+int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *user), void *user);
 /* The store goes read-only; err is logged once. */
 void sync_fail(struct engine *e, const char *what, int err);
 void sync_stats(struct engine *e, pst_stat_fn fn, void *user);
+
+/* ---- copy.c: copies of files, the second copy of the index ---- */
+
+#define COPY_NONE UINT64_MAX /* super.copy_lsn: no copy, the index cannot be made anew */
+
+int copy_range(int from, int to, uint64_t offset, uint64_t n, void *buf, size_t buf_size);
+/* File by file, flushed; `to` must not exist. Without the index library's lock and log files. */
+int copy_folder(int from_dir, const char *from, int to_dir, const char *to);
+/* The flushed index. Only between checkpoints (sync_checkpoint_with). */
+int copy_index_to(struct engine *e, int to_dir, const char *to);
+/* At a checkpoint: makes index.copy anew if it is time. Returns the LSN of the copy there is then. */
+uint64_t copy_refresh(struct engine *e, uint64_t lsn);
+/* Before the index is opened: puts the copy in its place. *ret_empty: an empty one, to be created. */
+int index_rebuild(struct engine *e, bool *ret_empty, const struct errmsg *m);
+/* After replay and a checkpoint. */
+void index_rebuilt(struct engine *e);
 
 /* ---- alloc.c ---- */
 

@@ -223,7 +223,7 @@ static int lock_store(struct engine *e, const struct errmsg *m)
 }
 
 /* Names in the folder besides "lock" and "lost+found": 0 none, 1 some. */
-static int folder_used(struct engine *e)
+int folder_used(struct engine *e)
 {
     int fd = openat(e->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), used = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -241,7 +241,7 @@ static int folder_used(struct engine *e)
     return used;
 }
 
-static int wipe_half_made(struct engine *e)
+int wipe_half_made(struct engine *e)
 {
     static const char *const files[] = {"data", "superblock", "reserve"};
     int r = remove_tree(e->dir_fd, "log");

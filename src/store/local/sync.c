@@ -354,7 +354,7 @@ static int flush_wait(struct engine *e)
     return 0;
 }
 
-int sync_checkpoint(struct engine *e)
+int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *user), void *user)
 {
     struct sync *s = e->sync;
     struct super next = {0};
@@ -370,12 +370,15 @@ int sync_checkpoint(struct engine *e)
         e->super.log_lsn = next.log_lsn;
         e->super.log_seq = next.log_seq;
         e->super.log_off = next.log_off;
+        e->super.copy_lsn = copy_refresh(e, next.log_lsn);
         r = super_write(e);
         if (r)
             sync_fail(e, "superblock: write", r);
     }
     if (!r)
-        wal_trim(e, e->super.copy_lsn ? min_u64(e->super.copy_lsn, next.log_lsn) : next.log_lsn);
+        wal_trim(e, min_u64(e->super.copy_lsn, next.log_lsn));
+    if (!r && fn)
+        r = fn(e, user);
     pthread_mutex_lock(&s->mu);
     s->checkpoints += !r;
     pthread_cond_broadcast(&s->done);
@@ -383,6 +386,11 @@ int sync_checkpoint(struct engine *e)
     if (!r)
         reserve_make(e);
     return r;
+}
+
+int sync_checkpoint(struct engine *e)
+{
+    return sync_checkpoint_with(e, NULL, NULL);
 }
 
 static void *ckpt_main(void *arg)
