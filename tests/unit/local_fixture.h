@@ -24,12 +24,20 @@
 static char fx_dir[64]; /* the store's folder */
 static char fx_err[512];
 
-static inline void fx_remove(void)
+static inline void fx_remove_path(const char *path)
 {
     char cmd[256];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s' '%s.work'", fx_dir, fx_dir);
-    if (fx_dir[0] && system(cmd))
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", path);
+    if (path[0] && system(cmd))
         print_message("%s failed\n", cmd);
+}
+
+static inline void fx_remove(void)
+{
+    char work[96];
+    snprintf(work, sizeof work, "%s.work", fx_dir); /* copies that a test makes */
+    fx_remove_path(fx_dir);
+    fx_remove_path(work);
 }
 
 static inline void fx_quiet(enum log_level level, const char *line, void *user)
