@@ -66,6 +66,7 @@ static inline struct eng_opts fx_opts(void)
     struct eng_opts o;
     eng_default_opts(&o);
     o.create = true;
+    o.bare = true;
     o.size = 64 * MiB;
     o.cache_mb = 4;
     return o;

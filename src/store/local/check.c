@@ -48,22 +48,17 @@ static int check_index(struct engine *e, struct check *c)
     return 0;
 }
 
-static void report_data(void *user, const char *pool, const char *cont, uint64_t ino, uint64_t offset, uint64_t length)
-{
-    check_problem(user, "data: %s/%s object %llu: %llu bytes at %llu are damaged", pool, cont, (unsigned long long)ino,
-                  (unsigned long long)length, (unsigned long long)offset);
-}
-
 int64_t pst_local_check(const char *dir, const struct pst_check_opts *opts, char *err, size_t err_size)
 {
-    static const volatile bool never;
     struct errmsg m = {err, err_size};
     struct check c = {.opts = opts};
     struct eng_opts o;
     struct engine *e = NULL;
     int r;
     eng_default_opts(&o);
+    o.bare = true;
     o.check_to = &c;
+    o.check_data = opts->data;
     o.rebuild_index = opts->rebuild_index;
     r = eng_open(dir, &o, &e, &m);
     if (r)
@@ -73,10 +68,6 @@ int64_t pst_local_check(const char *dir, const struct pst_check_opts *opts, char
         r = ns_check(e, &c);
     if (!r)
         r = data_check(e, &c);
-    if (!r && opts->data) {
-        int64_t n = e->st.ops->scrub ? e->st.ops->scrub(&e->st, report_data, &c, &never) : 0;
-        r = n < 0 ? (int)n : 0;
-    }
     eng_close(e);
     if (r)
         return fail(&m, r, "%s: the check did not get to its end: %s", dir, err_text(r));

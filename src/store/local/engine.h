@@ -29,7 +29,8 @@ enum io_choice { IO_AUTO, IO_URING, IO_THREADS };
 struct eng_opts {
     bool create;          /* an empty or missing folder becomes a store */
     bool readonly;
-    struct check *check_to; /* offline check: no namespace is opened, damage in the space map is reported, not refused */
+    bool bare;            /* nothing writes but the caller: no namespace is opened. For check, and tests of the parts */
+    struct check *check_to; /* damage in the space map is reported there, not refused */
     bool check_data;        /* with it: every block is read and compared */
     bool rebuild_index;   /* take the index copy and replay the log on it */
     uint64_t size;        /* create: capacity in bytes; 0: DEFAULT_PERCENT of the free space */

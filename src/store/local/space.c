@@ -57,7 +57,7 @@ void swap_open(struct engine *e)
     uint64_t space_free, total;
 
     pthread_mutex_init(&s->lock, NULL);
-    if (e->opt.readonly || e->opt.check)
+    if (e->opt.readonly || e->opt.bare)
         return;
     alloc_space(e, &space_free, &total);
     s->want = (uint32_t)min_u64(total / PST_BLOCK / SWAP_SHARE, SWAP_BLOCKS);

@@ -136,6 +136,7 @@ static void pass(struct engine *e, bool hold)
         s->syncs++;
         s->log_bytes += q.len;
         s->pass_ns = now_ns();
+        s->space_ns = 0; /* the log may have grown */
         s->sync_ns += s->pass_ns - start;
     }
     if (q.cap > QUEUE_KEEP)
@@ -381,6 +382,7 @@ int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *use
         r = fn(e, user);
     pthread_mutex_lock(&s->mu);
     s->checkpoints += !r;
+    s->space_ns = 0;
     pthread_cond_broadcast(&s->done);
     pthread_mutex_unlock(&s->mu);
     if (!r)
