@@ -66,7 +66,9 @@ static inline struct eng_opts fx_opts(void)
     struct eng_opts o;
     eng_default_opts(&o);
     o.create = true;
-    o.bare = true;
+#ifdef FX_BARE
+    o.bare = true; /* tests of the substrate: no namespace, nothing claims or commits but the test */
+#endif
     o.size = 64 * MiB;
     o.cache_mb = 4;
     return o;

@@ -1,4 +1,5 @@
 /* Space of the embedded engine: claims, quarantine, accounting. */
+#define FX_BARE
 #include "local_fixture.h"
 
 static void free_extent(struct engine *e, uint64_t block, uint32_t n, uint64_t *ret_lsn)

@@ -1,4 +1,5 @@
 /* The index and transactions of the embedded engine. */
+#define FX_BARE
 #include "local_fixture.h"
 
 static void values_come_back_and_survive_a_clean_stop(void **state)

@@ -1,4 +1,5 @@
 /* Disk I/O: both tables do the same. */
+#define FX_BARE
 #include "local_fixture.h"
 
 #include <poll.h>

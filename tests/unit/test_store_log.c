@@ -1,4 +1,5 @@
 /* Log, recovery, checkpoints of the embedded engine: processes that die, logs that are cut or damaged, disks that fill. */
+#define FX_BARE
 #include "local_fixture.h"
 
 #include <sys/mount.h>

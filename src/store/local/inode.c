@@ -478,6 +478,7 @@ static int ino_write_mark(struct ns *ns, uint64_t mark, bool clean)
     memcpy(v, m.b, 8);
     v[8] = clean;
     txn_put(t, &k, v, sizeof v);
+    txn_set_reserved(t); /* a full store opens, so that space can be made */
     int r = txn_commit(t, &lsn);
     return r ? r : eng_sync(ns->e, lsn);
 }
