@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include "local/local_store.h"
+#include "remote/remote_store.h"
 
 #include <signal.h>
 #include <string.h>
@@ -61,6 +62,8 @@ int main(int argc, char **argv)
 
     signal(SIGPIPE, SIG_IGN);
     pst_backend_register(&pst_local_backend);
+    pst_backend_register(&pst_remote_backend);
+    pst_backend_register(&pst_remote_unix_backend);
     if (argc < 2) {
         print_help(stderr);
         return EXIT_USAGE;

@@ -1,7 +1,7 @@
 /*
  * Read-ahead for handles that read on from where the last read ended. Windows are fetched by data threads and copied
- * from. A window is void once this client changed the object (inode.gen) or after AHEAD_AGE_NS, so that a handle that is
- * kept open does not serve old bytes for long; who opens anew starts without windows (close-to-open).
+ * from. A window is void once this client changed the object (inode.gen) or after AHEAD_AGE_NS, so that a handle that
+ * is kept open does not serve old bytes for long; who opens anew starts without windows (close-to-open).
  */
 #include "internal.h"
 

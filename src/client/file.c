@@ -161,7 +161,9 @@ int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, co
     f = file_new(c, flags);
     if (!f)
         return -ENOMEM;
-    /* Bytes written before this call must not come after the truncation: whose they are is known only once it is open. */
+    /*
+     * Bytes written before this call must not come after the truncation: whose they are is known only once it is open.
+     */
     dirty = cl_has_dirty(c);
     r = pst_store_create(c->cont, &ctx, parent, name, &in, accmode(flags), trunc && !dirty, &a, &created);
     if (r == 0)

@@ -24,7 +24,7 @@
 #define CL_DEPTH_MAX     4096u
 #define CL_WINDOW        (1 * MiB)  /* write-behind and read-ahead work in windows aligned to this */
 #define CL_SMALL         (64 * KiB) /* a write-behind buffer begins with this size: small files are many */
-#define CL_IDLE_MAX      16u        /* buffers of one object that wait for more data: random writers have no use for more */
+#define CL_IDLE_MAX      16u        /* buffers of one object that wait for more data */
 #define CL_AHEAD_MAX     16u        /* windows fetched ahead for one handle */
 #define CL_INODES        1024u      /* hash buckets */
 

@@ -1,11 +1,12 @@
 /*
- * Data threads: each owns one queue of the store. Others hand operations over on a list under a lock and wake the thread
- * if it sleeps. An operation that the queue refuses as full waits in the thread's own backlog, in order.
+ * Data threads: each owns one queue of the store. Others hand operations over on a list under a lock and wake the
+ * thread if it sleeps. An operation that the queue refuses as full waits in the thread's own backlog, in order.
  */
 #include "internal.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 
 #define REAP_MAX 64
@@ -286,6 +287,7 @@ static void free_one(struct cl_thread *t)
 
 static int start_one(struct client *c, struct cl_thread *t)
 {
+    sigset_t all, old;
     int r;
 
     t->c = c;
@@ -295,8 +297,12 @@ static int start_one(struct client *c, struct cl_thread *t)
     pthread_mutex_init(&t->lock, NULL);
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = t->wake_fd < 0 ? -errno : pst_queue_open(c->store, c->depth, &t->q);
+    /* Signals are the program's own threads' business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
     if (r == 0)
         r = -pthread_create(&t->id, NULL, thread_main, t);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (r < 0)
         free_one(t);
     return r;

@@ -1,0 +1,131 @@
+/*
+ * A session with a server: its lease, the stream of namespace requests, data tickets, and all of it again after a break.
+ *
+ * The client's id stays over reconnects, so that a mutating request that is sent again with its slot and sequence
+ * happens once (contract 5). Calls wait for the connection and repeat until the time-out; then -ETIMEDOUT. Thread-safe.
+ */
+#ifndef CLIENT_SESSION_H
+#define CLIENT_SESSION_H
+
+#include "store/types.h"
+
+#include "penstock/v1/namespace.pb-c.h"
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define SESSION_TICKET_MAX 48u
+#define SESSION_SHARDS_MAX 64u
+/* Slots below this one are for control requests, the others for data queues. */
+#define SESSION_CONTROL_SLOTS 128u
+
+struct session;
+
+struct session_config {
+    const char *addr; /* "host:port", "[v6]:port", "unix:/path" */
+    const char *token_file, *ca_file, *cert_file, *key_file, *purpose;
+    bool insecure;
+    uint64_t timeout_ns; /* of one operation */
+};
+
+struct session_hooks {
+    /*
+     * A new session took the place of a dead one: opens again what that had, by calls with `resume` set. Called again
+     * if the connection breaks meanwhile. From the session's own thread.
+     */
+    void (*resume)(void *user);
+    /* The session is usable again, or has changed. Any thread; must not block. */
+    void (*changed)(void *user);
+    void *user;
+};
+
+/* Connects and opens a session: one try. 0, or -errno and a line for people in err. */
+int session_open(const struct session_config *cfg, const struct session_hooks *hooks, struct session **ret, char *err,
+                 size_t err_size);
+/* No call, ticket or slot is in use any more. */
+void session_close(struct session *s);
+uint64_t session_timeout_ns(const struct session *s);
+
+/* Who requests without a cred act for. */
+struct session_identity {
+    uint32_t uid, gid;
+    bool any_uid;
+};
+void session_identity(struct session *s, struct session_identity *ret);
+/* Grows with each new session; never 0. */
+uint64_t session_epoch(struct session *s);
+uint64_t session_reconnects(struct session *s);
+const char *session_addr(const struct session *s);
+
+/* ---- control calls ---- */
+
+/* A namespace request. The header inside req is filled in at each try. */
+struct session_call {
+    Penstock__V1__NamespaceRequest *req;
+    Penstock__V1__Header *header;
+    const _Atomic uint64_t *container;   /* its handle; read at each try, changed by `resume` only. NULL: none */
+    const struct pst_cred *cred;         /* NULL: the session's own user */
+    bool record;                         /* takes a slot and a sequence: mutating requests, and opens */
+    bool resume;                         /* from the hook: does not wait for the connection, is not repeated */
+    Penstock__V1__NamespaceReply *reply; /* out, owned: session_call_done */
+    uint64_t epoch;                      /* out: the session that answered */
+};
+int session_call(struct session *s, struct session_call *c);
+void session_call_done(struct session_call *c);
+/* Sends it if the connection is up, and does not wait for the answer. Was it sent? */
+bool session_post(struct session *s, struct session_call *c);
+
+/*
+ * A namespace request whose answer comes later: fn(user, err) from a session thread, exactly once; -ECONNRESET: the
+ * connection broke, and who asked asks again. session_begin returns 0, or -errno and fn is not called (-EAGAIN: the
+ * connection is down). session_forget: true if fn will not be called any more.
+ */
+struct session_async {
+    struct list link;
+    void (*fn)(struct session_async *a, int err);
+    uint64_t tag;
+};
+int session_begin(struct session *s, struct session_call *c, struct session_async *a);
+bool session_forget(struct session *s, struct session_async *a);
+
+/*
+ * A unary call (pools and containers). admin: the request's message, which begins with a field `header` of type
+ * AdminHeader (its pointer is filled in). ret: the unpacked reply, freed by protobuf_c_message_free_unpacked.
+ * ret_epoch (may be NULL): the session that answered.
+ */
+int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred, bool record,
+                  bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch);
+
+/* ---- what data queues need ---- */
+
+struct session_shard {
+    char provider[32];
+    struct sockaddr_storage addr;
+    socklen_t addr_len;
+    uint32_t shard;
+};
+/* The server's data endpoints, as of the newest session; their number. */
+size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS_MAX]);
+
+/* A one-time ticket; filled in by the session's thread, then ready() is called from there. */
+struct session_ticket {
+    struct list link;
+    uint32_t shard;
+    void (*ready)(struct session_ticket *t);
+    int err; /* 0, or -errno: ask again later */
+    uint64_t epoch;
+    uint8_t bytes[SESSION_TICKET_MAX];
+    size_t len;
+    uint8_t data_key[32];
+};
+void session_ticket_want(struct session *s, struct session_ticket *t);
+/* It is not, or no longer, in the session's hands afterwards; ready may have been called. */
+void session_ticket_cancel(struct session *s, struct session_ticket *t);
+
+/* A range of slots for one queue, *ret_count of them, of at most `want`; -EAGAIN: all are taken. */
+int session_slots_take(struct session *s, uint32_t want, uint32_t *ret_first, uint32_t *ret_count);
+void session_slots_give(struct session *s, uint32_t first, uint32_t count);
+/* The slot's next sequence. The slot is the caller's and has no request outstanding. */
+uint64_t session_slot_next(struct session *s, uint32_t slot);
+
+#endif

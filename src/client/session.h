@@ -1,0 +1,107 @@
+/*
+ * The session: what its parts know of one another.
+ *
+ *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots
+ *   session_call.c     requests over the stream, its receiving thread            session_open.c    talking to
+ *   SessionService
+ *
+ * The keeper is the only thread that changes the session or the stream. Calls run under `lock` while they look at both;
+ * nobody waits for the network with it held.
+ */
+#ifndef CLIENT_SESSION_PRIV_H
+#define CLIENT_SESSION_PRIV_H
+
+#include "client/fork.h"
+#include "client/session.h"
+#include "control/rpc.h"
+
+#include "penstock/v1/session.pb-c.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define LOG_COMPONENT "client"
+#include "base/log.h"
+
+#define PB(name) Penstock__V1__##name
+
+#define SESSION_ID_BYTES 16u
+#define WAITER_BUCKETS   256u
+#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)
+#define BACKOFF_MAX_NS   NSEC_PER_SEC
+#define UNARY_MS         10000u
+/* A slot whose request was given up is left alone for so long: its request may still be on the way. */
+#define SLOT_REST_NS     (120 * NSEC_PER_SEC)
+
+/* What SessionOpen said. */
+struct session_facts {
+    uint8_t id[SESSION_ID_BYTES];
+    uint8_t data_key[32];
+    uint32_t lease_ms;
+    struct session_identity who;
+    uint32_t nshards;
+    struct session_shard shard[SESSION_SHARDS_MAX];
+};
+
+struct session {
+    /* fixed */
+    char addr[300];
+    char purpose[16];
+    char *token_file;
+    uint8_t client_id[16];
+    uint64_t timeout_ns;
+    struct session_hooks hooks;
+    struct rpc_channel *channel;
+    struct rpc_cancel *cancel; /* of the keeper's calls, at the end */
+    pthread_t keeper;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* up, or slots; monotonic */
+    pthread_cond_t work;    /* for the keeper; monotonic */
+    bool stop;
+    bool up;           /* calls may go */
+    bool resuming;     /* only calls of the hook may go */
+    bool dead;         /* the server does not know the session: open a new one */
+    bool stream_over;  /* the receiving thread has ended, or is about to */
+    bool verify;       /* somebody met ESTALE: ask whether the session lives */
+    uint64_t verified; /* counts answers to that */
+    struct rpc_stream *stream;
+    bool receiving;
+    pthread_t receiver;
+    struct session_facts facts;
+    uint64_t epoch, reconnects;
+    uint64_t renew_at_ns;
+    struct list tickets;           /* wanted */
+    struct session_ticket *ticket; /* being fetched */
+    uint64_t last_tag;
+    struct list waiters[WAITER_BUCKETS]; /* by tag */
+    struct slot {
+        uint64_t seq;
+        uint64_t free_at_ns; /* 0: free; UINT64_MAX: in use */
+    } slot[PST_SLOTS_MAX];
+    bool range_used[PST_SLOTS_MAX]; /* at the first slot of a range that a queue has */
+};
+
+/* session_open.c: network calls of the keeper; no lock held. */
+int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size);
+int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uint32_t *ret_lease_ms);
+void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES]);
+int session_net_ticket(struct session *s, const uint8_t id[SESSION_ID_BYTES], struct session_ticket *t);
+
+/* session_call.c */
+int session_stream_start(struct session *s);
+void session_stream_stop(struct session *s);
+/* Was the -ESTALE that a request met about the session itself? Waits for the keeper's answer. */
+bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns);
+/* Waits on a condition variable with the monotonic clock; false: the deadline has passed. */
+bool session_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t deadline_ns);
+void session_cond_init(pthread_cond_t *c);
+/* Until calls may go; lock held. 0, -ETIMEDOUT. */
+int session_wait_up(struct session *s, uint64_t deadline_ns);
+void session_broken(struct session *s); /* lock held */
+
+/* session_slots.c; lock held. -ETIMEDOUT. */
+int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot, uint64_t *ret_seq);
+void session_slot_put(struct session *s, uint32_t slot, bool abandoned);
+
+#endif

@@ -1,0 +1,177 @@
+/* SessionService, as its client. */
+#include "session.h"
+
+#include "base/crypto.h"
+#include "base/err.h"
+#include "control/tls.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PROTOCOL 1u
+#define SERVICE  "/penstock.v1.SessionService/"
+
+/* One unary call with messages of SessionService. */
+static int call(struct session *s, const char *path, const ProtobufCMessage *req,
+                const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, struct rpc_result *res)
+{
+    uint8_t *buf = malloc(protobuf_c_message_get_packed_size(req) + 1);
+    int r;
+
+    *res = (struct rpc_result){0};
+    if (!buf)
+        return -ENOMEM;
+    r = rpc_unary(s->channel, path, buf, protobuf_c_message_pack(req, buf), UNARY_MS, s->cancel, res);
+    free(buf);
+    if (r == 0) {
+        *ret = protobuf_c_message_unpack(reply, NULL, res->len, res->data);
+        r = *ret ? 0 : -EBADMSG;
+    }
+    rpc_result_done(res);
+    return r;
+}
+
+static int read_token(const char *file, char *ret, size_t size)
+{
+    FILE *f = fopen(file, "re");
+    size_t n;
+
+    if (!f)
+        return -errno;
+    n = fread(ret, 1, size - 1, f);
+    fclose(f);
+    while (n && isspace((unsigned char)ret[n - 1]))
+        n--;
+    ret[n] = '\0';
+    return n ? 0 : -EINVAL;
+}
+
+/* The token to show: of the file, or of the server's own token file for local addresses; else a certificate must do. */
+static int find_token(struct session *s, char *ret, size_t size, char *err, size_t err_size)
+{
+    int r = 0;
+
+    ret[0] = '\0';
+    if (s->token_file) {
+        r = read_token(s->token_file, ret, size);
+        if (r < 0)
+            snprintf(err, err_size, "cannot read the token file %.150s: %s", s->token_file, err_text(r));
+    } else if (rpc_addr_is_local(s->addr) && token_find(s->addr, ret) < 0) {
+        ret[0] = '\0';
+    }
+    return r;
+}
+
+static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
+{
+    struct session_facts f = {.lease_ms = in->lease_ms, .who = {in->uid, in->gid, in->any_uid}};
+
+    if (in->session.len != sizeof f.id || in->data_key.len != sizeof f.data_key || in->lease_ms < 100)
+        return -EBADMSG;
+    memcpy(f.id, in->session.data, sizeof f.id);
+    memcpy(f.data_key, in->data_key.data, sizeof f.data_key);
+    for (size_t i = 0; i < in->n_data && f.nshards < SESSION_SHARDS_MAX; i++) {
+        const PB(DataEndpoint) *e = in->data[i];
+        struct session_shard *sh = &f.shard[f.nshards];
+        if (e->address.len > sizeof sh->addr || e->address.len < sizeof(sa_family_t) ||
+            strlen(e->provider) >= sizeof sh->provider)
+            continue;
+        snprintf(sh->provider, sizeof sh->provider, "%s", e->provider);
+        memcpy(&sh->addr, e->address.data, e->address.len);
+        sh->addr_len = (socklen_t)e->address.len;
+        sh->shard = e->shard;
+        f.nshards++;
+    }
+    *ret = f;
+    return 0;
+}
+
+/* gRPC has one code for all that keeps it from connecting. */
+static int connect_error(int err, const char *details)
+{
+    if (err != -ENOTCONN)
+        return err;
+    return strstr(details, "refused") ? -ECONNREFUSED : -EHOSTUNREACH;
+}
+
+int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size)
+{
+    char token[4096];
+    PB(SessionOpenRequest) req = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
+    struct rpc_result res;
+    ProtobufCMessage *m = NULL;
+    int r = find_token(s, token, sizeof token, err, err_size);
+
+    if (r < 0)
+        return r;
+    req.protocol = PROTOCOL;
+    req.software = (char *)(uintptr_t)("penstock " PENSTOCK_VERSION);
+    req.client_id = (ProtobufCBinaryData){sizeof s->client_id, s->client_id};
+    req.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
+    req.purpose = s->purpose;
+    r = call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, &m, &res);
+    pst_wipe(token, sizeof token);
+    if (r == 0) {
+        r = take_facts((PB(SessionOpenReply) *)m, ret);
+        protobuf_c_message_free_unpacked(m, NULL);
+    }
+    if (r < 0) {
+        r = connect_error(r, res.details);
+        snprintf(err, err_size, "%s: no session: %s%s%s", s->addr, res.details[0] ? res.details : err_text(r),
+                 r == -EACCES ? "; see token_file, cert_file" : "",
+                 r == -ECONNREFUSED ? "; is the server running? (penstock serve)" : "");
+    }
+    return r;
+}
+
+int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uint32_t *ret_lease_ms)
+{
+    PB(SessionRenewRequest) req = PENSTOCK__V1__SESSION_RENEW_REQUEST__INIT;
+    struct rpc_result res;
+    ProtobufCMessage *m;
+    int r;
+
+    req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
+    r = call(s, SERVICE "Renew", &req.base, &penstock__v1__session_renew_reply__descriptor, &m, &res);
+    if (r == 0) {
+        *ret_lease_ms = (uint32_t)max_u64(((PB(SessionRenewReply) *)m)->lease_ms, 100);
+        protobuf_c_message_free_unpacked(m, NULL);
+    }
+    return r;
+}
+
+void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES])
+{
+    PB(SessionCloseRequest) req = PENSTOCK__V1__SESSION_CLOSE_REQUEST__INIT;
+    uint8_t buf[64];
+    struct rpc_result res;
+
+    req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
+    rpc_unary(s->channel, SERVICE "Close", buf, penstock__v1__session_close_request__pack(&req, buf), 1000, NULL, &res);
+    rpc_result_done(&res);
+}
+
+int session_net_ticket(struct session *s, const uint8_t id[SESSION_ID_BYTES], struct session_ticket *t)
+{
+    PB(TicketRequest) req = PENSTOCK__V1__TICKET_REQUEST__INIT;
+    struct rpc_result res;
+    ProtobufCMessage *m;
+    int r;
+
+    req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
+    req.shard = t->shard;
+    req.count = 1;
+    r = call(s, SERVICE "Ticket", &req.base, &penstock__v1__ticket_reply__descriptor, &m, &res);
+    if (r < 0)
+        return r;
+    if (((PB(TicketReply) *)m)->n_tickets != 1 || ((PB(TicketReply) *)m)->tickets[0].len > sizeof t->bytes) {
+        r = -EBADMSG;
+    } else {
+        t->len = ((PB(TicketReply) *)m)->tickets[0].len;
+        memcpy(t->bytes, ((PB(TicketReply) *)m)->tickets[0].data, t->len);
+    }
+    protobuf_c_message_free_unpacked(m, NULL);
+    return r;
+}

@@ -1,0 +1,101 @@
+/* Unary calls of pools and containers: like those of the stream, sent again after a break. */
+#include "session.h"
+
+#include "penstock/v1/admin.pb-c.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Every request of these services begins so. */
+struct with_header {
+    ProtobufCMessage base;
+    PB(AdminHeader) * header;
+};
+
+static int once(struct session *s, const char *path, ProtobufCMessage *req, uint64_t deadline_ns,
+                const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret)
+{
+    uint64_t now = now_ns();
+    struct rpc_result res;
+    uint8_t *buf;
+    int r;
+
+    if (now >= deadline_ns)
+        return -ETIMEDOUT;
+    buf = malloc(protobuf_c_message_get_packed_size(req) + 1);
+    if (!buf)
+        return -ENOMEM;
+    r = rpc_unary(s->channel, path, buf, protobuf_c_message_pack(req, buf),
+                  (uint32_t)((deadline_ns - now) / NSEC_PER_MSEC + 1), NULL, &res);
+    free(buf);
+    if (r == 0) {
+        *ret = protobuf_c_message_unpack(reply, NULL, res.len, res.data);
+        r = *ret ? 0 : -EBADMSG;
+    } else if (!res.from_server && r != -ETIMEDOUT) {
+        r = -ECONNRESET;
+    }
+    rpc_result_done(&res);
+    return r;
+}
+
+/* Lock held; released during the call. */
+static int round_trip(struct session *s, const char *path, ProtobufCMessage *req, uint64_t deadline_ns, bool resume,
+                      const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+{
+    PB(AdminHeader) *h = ((struct with_header *)req)->header;
+    uint8_t id[SESSION_ID_BYTES];
+    uint64_t epoch;
+    int r = resume ? 0 : session_wait_up(s, deadline_ns);
+
+    if (r < 0)
+        return r;
+    epoch = s->epoch;
+    memcpy(id, s->facts.id, sizeof id);
+    h->session = (ProtobufCBinaryData){sizeof id, id};
+    pthread_mutex_unlock(&s->lock);
+    r = once(s, path, req, deadline_ns, reply, ret);
+    pthread_mutex_lock(&s->lock);
+    if (r == -ESTALE && !resume && session_was_dead(s, epoch, deadline_ns))
+        r = -ECONNRESET;
+    if (ret_epoch)
+        *ret_epoch = epoch;
+    return r;
+}
+
+int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred, bool record,
+                  bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+{
+    PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
+    PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
+    PB(Cred) c = PENSTOCK__V1__CRED__INIT;
+    uint64_t deadline = now_ns() + s->timeout_ns, pause = BACKOFF_MIN_NS;
+    uint32_t slot = 0;
+    int r;
+
+    if (cred) {
+        c.uid = cred->uid;
+        c.gid = cred->gid;
+        c.groups = (uint32_t *)(uintptr_t)cred->groups;
+        c.n_groups = cred->ngroups;
+        h.cred = &c;
+    }
+    ((struct with_header *)req)->header = &h;
+    scoped_lock(&s->lock);
+    if (record) {
+        r = session_slot_get(s, deadline, &slot, &id.sequence);
+        if (r < 0)
+            return r;
+        id.slot = slot;
+        h.request_id = &id;
+    }
+    for (;;) {
+        r = round_trip(s, path, req, deadline, resume, reply, ret, ret_epoch);
+        if (r != -ECONNRESET || resume)
+            break;
+        session_wait(&s->changed, &s->lock, min_u64(deadline, now_ns() + pause));
+        pause = min_u64(2 * pause, BACKOFF_MAX_NS);
+    }
+    if (record)
+        session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
+    return r;
+}

@@ -1,0 +1,197 @@
+/* The queue's data connection: a ticket, connect, bind, end, and the same again. */
+#include "queue.h"
+
+bool rq_conn_can_send(const struct rqueue *q)
+{
+    return q->conn.state == CONN_UP && q->conn.unanswered < q->conn.limit;
+}
+
+/* ---- bound capabilities ---- */
+
+uint32_t rq_conn_bind_number(struct rqueue *q, uint64_t cap_id, bool *ret_new)
+{
+    struct rconn *c = &q->conn;
+    uint32_t n;
+
+    *ret_new = false;
+    for (uint32_t i = 0; i < c->nbinds; i++)
+        if (c->bind[i] == cap_id)
+            return i;
+    *ret_new = true;
+    /* A number that is bound anew: requests under the old capability are ahead of it on the connection. */
+    n = c->nbinds < BINDS_MAX ? c->nbinds++ : c->next_victim++ % BINDS_MAX;
+    c->bind[n] = cap_id;
+    return n;
+}
+
+void rq_conn_unbind(struct rqueue *q, uint32_t number)
+{
+    q->conn.bind[number] = 0;
+}
+
+/* ---- sending ---- */
+
+int rq_conn_send(struct rqueue *q, struct dp_request *req)
+{
+    struct rconn *c = &q->conn;
+    uint8_t head[DP_HEAD_MAX];
+    struct iovec iov[3];
+    int r;
+
+    if (!rq_conn_can_send(q))
+        return c->state == CONN_UP ? -EAGAIN : -ENOTCONN;
+    req->msgno = c->msgno + 1;
+    r = dp_encode_request(c->mac, req, head, iov);
+    if (r < 0)
+        return r;
+    r = fab_send(c->fc, iov, (uint32_t)r);
+    if (r < 0)
+        return r;
+    c->msgno++;
+    c->unanswered++;
+    atomic_fetch_add_explicit(&q->r->requests, 1, memory_order_relaxed);
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void down(struct rqueue *q)
+{
+    struct rconn *c = &q->conn;
+
+    pst_mac_free(c->mac);
+    c->mac = NULL;
+    c->fc = NULL;
+    c->state = CONN_DOWN;
+    c->retry_at_ns = now_ns() + c->retry_ns;
+    c->retry_ns = min_u64(2 * c->retry_ns, RETRY_MAX_NS);
+    c->msgno = c->unanswered = 0;
+    c->nbinds = 0;
+}
+
+static void on_connected(struct fab_conn *fc, void *user)
+{
+    struct rqueue *q = user;
+
+    q->conn.state = CONN_UP;
+    q->conn.limit = fab_send_credits(fc);
+    atomic_fetch_add_explicit(&q->r->connects, 1, memory_order_relaxed);
+}
+
+static void on_message(struct fab_conn *fc, const void *msg, size_t len, void *user)
+{
+    struct rqueue *q = user;
+
+    (void)fc;
+    if (q->conn.state == CONN_UP)
+        rq_wire_message(q, msg, len);
+}
+
+static void on_closed(struct fab_conn *fc, int err, void *user)
+{
+    struct rqueue *q = user;
+
+    (void)fc;
+    log_debug("%s: data connection %u is closed: %s", session_addr(q->r->session), q->number,
+              err ? err_text(err) : "in order");
+    down(q);
+    rq_requeue(q); /* its memory can no longer be reached */
+}
+
+const struct fab_callbacks rq_conn_callbacks = {
+    .on_connected = on_connected, .on_message = on_message, .on_closed = on_closed};
+
+void rq_conn_end(struct rqueue *q)
+{
+    if (q->conn.state != CONN_UP && q->conn.state != CONN_CONNECTING)
+        return;
+    q->conn.state = CONN_CLOSING;
+    fab_disconnect(q->conn.fc);
+}
+
+/* The endpoint of this queue: queues are spread over the server's shards. */
+static int endpoint(struct rqueue *q, struct session_shard *ret)
+{
+    struct session_shard all[SESSION_SHARDS_MAX];
+    size_t n = session_shards(q->r->session, all), k = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(all[i].provider, q->r->provider))
+            all[k++] = all[i];
+    if (!k)
+        return -EHOSTUNREACH;
+    *ret = all[q->number % k];
+    return 0;
+}
+
+static void ticket_ready(struct session_ticket *t)
+{
+    struct rqueue *q = container_of(t, struct rqueue, conn.ticket);
+
+    atomic_store(&q->conn.ticket_ready, true);
+    fab_wake(q->shard);
+}
+
+static void want_ticket(struct rqueue *q)
+{
+    struct rconn *c = &q->conn;
+    struct session_shard ep;
+
+    if (endpoint(q, &ep) < 0) {
+        down(q);
+        return;
+    }
+    c->ticket.shard = ep.shard;
+    c->ticket.ready = ticket_ready;
+    atomic_store(&c->ticket_ready, false);
+    c->state = CONN_TICKET;
+    session_ticket_want(q->r->session, &c->ticket);
+}
+
+static int dial(struct rqueue *q)
+{
+    struct rconn *c = &q->conn;
+    uint8_t key[DP_KEY_BYTES];
+    struct session_shard ep;
+    int r = endpoint(q, &ep);
+
+    if (r == 0 && ep.shard != c->ticket.shard)
+        r = -EAGAIN; /* the server has come back with others */
+    if (r == 0)
+        r = dp_conn_key(c->ticket.data_key, c->ticket.bytes, c->ticket.len, key);
+    if (r < 0)
+        return r;
+    c->mac = pst_mac_new(key, sizeof key);
+    pst_wipe(key, sizeof key);
+    if (!c->mac)
+        return -ENOMEM;
+    c->epoch = c->ticket.epoch;
+    return fab_connect(q->shard, (struct sockaddr *)&ep.addr, ep.addr_len, c->ticket.bytes, c->ticket.len, q, &c->fc);
+}
+
+static void connect_now(struct rqueue *q)
+{
+    struct rconn *c = &q->conn;
+    int r = c->ticket.err;
+
+    if (r == 0)
+        r = dial(q);
+    pst_wipe(c->ticket.bytes, sizeof c->ticket.bytes);
+    pst_wipe(c->ticket.data_key, sizeof c->ticket.data_key);
+    if (r < 0) {
+        log_debug("%s: no data connection %u: %s", session_addr(q->r->session), q->number, err_text(r));
+        down(q);
+        return;
+    }
+    c->state = CONN_CONNECTING;
+}
+
+void rq_conn_step(struct rqueue *q, uint64_t now)
+{
+    struct rconn *c = &q->conn;
+
+    if (c->state == CONN_TICKET && atomic_load(&c->ticket_ready))
+        connect_now(q);
+    if (c->state == CONN_DOWN && now >= c->retry_at_ns && !q->broken && !list_empty(&q->waiting))
+        want_ticket(q);
+}

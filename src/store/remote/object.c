@@ -1,0 +1,360 @@
+/*
+ * Open objects. The store interface counts opens by object; the server gives a handle and a capability for each. Kept
+ * are at most two of them, which together have all rights: others are closed at once, since the server keeps an object
+ * as long as one handle is open.
+ */
+#include "remote.h"
+
+#include <sys/stat.h>
+
+static struct robject *find(struct rcont *rc, uint64_t ino)
+{
+    list_for_each (it, &rc->objects[ino % OBJ_BUCKETS]) {
+        struct robject *o = list_entry(it, struct robject, link);
+        if (o->ino == ino)
+            return o;
+    }
+    return NULL;
+}
+
+/* ---- closing handles: nobody waits for it, but none is forgotten while its session lives ---- */
+
+static bool post_close(struct rcont *rc, uint64_t handle)
+{
+    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
+    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
+    PB(CloseRequest) in = PENSTOCK__V1__CLOSE_REQUEST__INIT;
+    struct session_call call = {.req = &req, .header = &header, .container = &rc->handle};
+
+    in.header = &header;
+    in.handle = handle;
+    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_CLOSE;
+    req.close = &in;
+    return session_post(remote_of(rc->c.store)->session, &call);
+}
+
+static void close_later(struct rcont *rc, uint64_t handle, uint64_t epoch)
+{
+    if (rc->late_epoch != epoch) {
+        rc->nlate = 0;
+        rc->late_epoch = epoch;
+    }
+    if (rc->nlate == rc->late_cap) {
+        size_t n = rc->late_cap ? 2 * rc->late_cap : 16;
+        uint64_t *p = realloc(rc->late, n * sizeof *p);
+        if (!p)
+            return; /* it ends with the session */
+        rc->late = p;
+        rc->late_cap = n;
+    }
+    rc->late[rc->nlate++] = handle;
+}
+
+/* rcont.lock held. */
+static void close_handle(struct rcont *rc, uint64_t handle, uint64_t epoch)
+{
+    uint64_t now = session_epoch(remote_of(rc->c.store)->session);
+
+    if (rc->late_epoch != now)
+        rc->nlate = 0; /* those of a session that is gone are closed */
+    while (rc->nlate && post_close(rc, rc->late[rc->nlate - 1]))
+        rc->nlate--;
+    if (epoch == now && !post_close(rc, handle))
+        close_later(rc, handle, epoch);
+}
+
+static void drop(struct rcont *rc, struct rhandle *h)
+{
+    if (h->used)
+        close_handle(rc, h->handle, h->epoch);
+    h->used = false;
+}
+
+/* ---- opening ---- */
+
+static int handle_of(struct remote *r, const PB(OpenReply) *in, int accmode, const struct pst_cred *cred,
+                     uint64_t epoch, struct rhandle *ret)
+{
+    if (in->capability.len > DP_CAP_MAX)
+        return -EBADMSG;
+    ret->used = true;
+    ret->handle = in->handle;
+    ret->epoch = epoch;
+    ret->accmode = (uint32_t)accmode;
+    ret->cap_id = atomic_fetch_add(&r->last_cap_id, 1) + 1;
+    ret->has_cred = cred != NULL;
+    if (cred)
+        ret->cred = *cred;
+    ret->cap_len = in->capability.len;
+    if (in->capability.len)
+        memcpy(ret->cap, in->capability.data, in->capability.len);
+    return 0;
+}
+
+static bool covers(const struct rhandle *h, uint32_t accmode)
+{
+    return h->used && (h->accmode & accmode) == accmode;
+}
+
+/* rcont.lock held. Counts the open, keeps the handle or closes it. */
+static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
+{
+    struct robject *o = find(rc, ino);
+    struct rhandle *place = NULL;
+
+    if (!o) {
+        o = calloc(1, sizeof *o);
+        if (!o)
+            return -ENOMEM;
+        o->ino = ino;
+        list_push_front(&rc->objects[ino % OBJ_BUCKETS], &o->link);
+    }
+    o->opens++;
+    if (o->err == 0)
+        for (size_t i = 0; i < OBJ_HANDLES; i++)
+            if (covers(&o->h[i], h->accmode)) {
+                close_handle(rc, h->handle, h->epoch);
+                return 0;
+            }
+    /* In the place of one that it covers, or in a free one: with two places there always is one. */
+    for (size_t i = 0; i < OBJ_HANDLES && !place; i++)
+        if (!o->h[i].used || o->err || (h->accmode & o->h[i].accmode) == o->h[i].accmode)
+            place = &o->h[i];
+    drop(rc, place);
+    *place = *h;
+    o->err = 0;
+    return 0;
+}
+
+/* Takes an answer: 0, -ECONNRESET when its session has ended meanwhile (ask again), or -errno. */
+static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) *in, int accmode,
+                     const struct pst_cred *cred, uint64_t epoch)
+{
+    struct remote *r = remote_of(c->store);
+    struct rcont *rc = rcont_of(c);
+    struct rhandle h = {0};
+    int e = handle_of(r, in, accmode, cred, epoch, &h);
+
+    if (e < 0)
+        return e;
+    scoped_lock(&rc->lock);
+    if (session_epoch(r->session) != epoch)
+        return -ECONNRESET;
+    e = add(rc, ino, &h);
+    if (e < 0)
+        close_handle(rc, h.handle, epoch);
+    return e;
+}
+
+static int open_call(struct pst_cont *c, uint64_t ino, int accmode, bool trunc, const struct pst_cred *cred,
+                     bool resume, struct session_call *ret)
+{
+    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
+    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
+    PB(OpenRequest) in = PENSTOCK__V1__OPEN_REQUEST__INIT;
+    int e;
+
+    in.header = &header;
+    in.ino = ino;
+    in.accmode = (uint32_t)accmode;
+    in.truncate = trunc;
+    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_OPEN;
+    req.open = &in;
+    *ret = (struct session_call){.req = &req, .header = &header, .container = &rcont_of(c)->handle, .cred = cred,
+                                 .record = !resume, .resume = resume};
+    e = session_call(remote_of(c->store)->session, ret);
+    if (e == 0 && ret->reply->op_case != PENSTOCK__V1__NAMESPACE_REPLY__OP_OPEN) {
+        session_call_done(ret);
+        e = -EBADMSG;
+    }
+    return e;
+}
+
+int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                struct pst_attr *ret)
+{
+    struct session_call call;
+    struct pst_attr a;
+    int e;
+
+    do {
+        e = open_call(c, ino, accmode, trunc, ctx->cred, false, &call);
+        if (e < 0)
+            return e;
+        e = remote_attr(call.reply->open->attr, &a);
+        if (e == 0)
+            e = keep_open(c, ino, call.reply->open, accmode, ctx->cred, call.epoch);
+        session_call_done(&call);
+        trunc = false; /* it has happened */
+    } while (e == -ECONNRESET);
+    if (e == 0)
+        *ret = a;
+    return e;
+}
+
+static int create_call(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                       const struct pst_new *n, int accmode, struct session_call *ret)
+{
+    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
+    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
+    PB(CreateRequest) in = PENSTOCK__V1__CREATE_REQUEST__INIT;
+    int e;
+
+    in.header = &header;
+    in.parent = parent;
+    in.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)(uintptr_t)name};
+    in.mode = n->mode & 07777;
+    in.exclusive = n->exclusive;
+    in.open = true;
+    in.accmode = (uint32_t)accmode;
+    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_CREATE;
+    req.create = &in;
+    e = remote_call(c, ctx->cred, true, &req, &header, ret);
+    if (e == 0 && (ret->reply->op_case != PENSTOCK__V1__NAMESPACE_REPLY__OP_CREATE || !ret->reply->create->open)) {
+        session_call_done(ret);
+        e = -EBADMSG;
+    }
+    return e;
+}
+
+int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created)
+{
+    struct session_call call;
+    struct pst_attr a;
+    bool created;
+    int e = create_call(c, ctx, parent, name, in, accmode, &call);
+
+    if (e < 0)
+        return e;
+    created = call.reply->create->created;
+    e = remote_attr(call.reply->create->attr, &a);
+    if (e == 0)
+        e = keep_open(c, a.ino, call.reply->create->open, accmode, ctx->cred, call.epoch);
+    session_call_done(&call);
+    if (e == -ECONNRESET) /* created, and then the session was lost with the handle */
+        e = remote_open(c, ctx, a.ino, accmode, false, &a);
+    if (e < 0)
+        return e;
+    if (trunc && !created && a.size > 0) {
+        e = remote_setattr(c, ctx, a.ino, PST_SET_SIZE, &(struct pst_attr){.size = 0}, &a);
+        if (e < 0) {
+            remote_release(c, a.ino);
+            return e;
+        }
+    }
+    *ret = a;
+    if (ret_created)
+        *ret_created = created;
+    return 0;
+}
+
+void remote_release(struct pst_cont *c, uint64_t ino)
+{
+    struct rcont *rc = rcont_of(c);
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    if (!o || --o->opens)
+        return;
+    for (size_t i = 0; i < OBJ_HANDLES; i++)
+        drop(rc, &o->h[i]);
+    list_del(&o->link);
+    free(o);
+}
+
+void remote_objects_done(struct rcont *rc)
+{
+    for (size_t i = 0; i < OBJ_BUCKETS; i++)
+        while (!list_empty(&rc->objects[i]))
+            free(list_entry(list_pop_front(&rc->objects[i]), struct robject, link));
+    free(rc->late);
+}
+
+int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
+               size_t *ret_len)
+{
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    if (!o || o->err)
+        return o ? o->err : -EBADF;
+    for (size_t i = 0; i < OBJ_HANDLES; i++) {
+        struct rhandle *h = &o->h[i];
+        if (!covers(h, rights))
+            continue;
+        if (!h->cap_len)
+            return -ENOKEY;
+        *ret_cap_id = h->cap_id;
+        if (ret_cap) {
+            memcpy(ret_cap, h->cap, h->cap_len);
+            *ret_len = h->cap_len;
+        }
+        return 0;
+    }
+    return -EBADF;
+}
+
+/* ---- after a restart ---- */
+
+struct todo {
+    uint64_t ino;
+    size_t place;
+    uint32_t accmode;
+    bool has_cred;
+    struct pst_cred cred;
+};
+
+/* One handle of another session, if there is one, from this bucket on. */
+static bool next_old(struct rcont *rc, uint64_t epoch, size_t *bucket, struct todo *ret)
+{
+    scoped_lock(&rc->lock);
+    for (; *bucket < OBJ_BUCKETS; ++*bucket)
+        list_for_each (it, &rc->objects[*bucket]) {
+            struct robject *o = list_entry(it, struct robject, link);
+            for (size_t i = 0; i < OBJ_HANDLES && !o->err; i++)
+                if (o->h[i].used && o->h[i].epoch != epoch) {
+                    *ret = (struct todo){o->ino, i, o->h[i].accmode, o->h[i].has_cred, o->h[i].cred};
+                    return true;
+                }
+        }
+    return false;
+}
+
+static void replace(struct rcont *rc, const struct todo *t, int err, const struct rhandle *h)
+{
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, t->ino);
+    if (o && err < 0) {
+        o->err = err == -ENOENT ? -ESTALE : err;
+    } else if (o && o->h[t->place].used && o->h[t->place].epoch != h->epoch) {
+        o->h[t->place] = *h;
+    } else if (err == 0) {
+        close_handle(rc, h->handle, h->epoch);
+    }
+}
+
+void remote_reopen(struct remote *r, struct rcont *rc)
+{
+    uint64_t epoch = session_epoch(r->session);
+    size_t bucket = 0;
+    struct todo t;
+
+    while (next_old(rc, epoch, &bucket, &t)) {
+        struct session_call call;
+        struct rhandle h = {0};
+        int e = open_call(&rc->c, t.ino, (int)t.accmode, false, t.has_cred ? &t.cred : NULL, true, &call);
+
+        if (e == -ECONNRESET || e == -ETIMEDOUT)
+            return; /* the connection broke again: this is called once more */
+        if (e == 0) {
+            e = handle_of(r, call.reply->open, (int)t.accmode, t.has_cred ? &t.cred : NULL, epoch, &h);
+            session_call_done(&call);
+        }
+        replace(rc, &t, e, &h);
+    }
+}

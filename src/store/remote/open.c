@@ -1,0 +1,291 @@
+/* URLs, options, and the store's life. */
+#include "remote.h"
+
+#include "control/rpc.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#define DEFAULT_PORT 7440
+
+const struct pst_store_ops remote_ops;
+
+/* ---- options ---- */
+
+struct options {
+    struct session_config session;
+    const char *provider;
+    bool require_rdma;
+    uint64_t arena_mib;
+};
+
+static int parse_number(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    char *end;
+    unsigned long long v;
+
+    errno = 0;
+    v = strtoull(s, &end, 10);
+    if (errno || end == s || *end || *s == '-' || v < min || v > max)
+        return -EINVAL;
+    *ret = v;
+    return 0;
+}
+
+static int parse_bool(const char *s, bool *ret)
+{
+    if (strcmp(s, "0") && strcmp(s, "1"))
+        return -EINVAL;
+    *ret = *s == '1';
+    return 0;
+}
+
+static int parse_option(const struct pst_option *in, struct options *o)
+{
+    const struct {
+        const char *key, **text;
+    } texts[] = {{"token_file", &o->session.token_file}, {"ca_file", &o->session.ca_file},
+                 {"cert_file", &o->session.cert_file},   {"key_file", &o->session.key_file},
+                 {"purpose", &o->session.purpose},       {"provider", &o->provider}};
+    uint64_t v;
+    int r;
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (!strcmp(in->key, texts[i].key)) {
+            *texts[i].text = in->value;
+            return 0;
+        }
+    if (!strcmp(in->key, "insecure"))
+        return parse_bool(in->value, &o->session.insecure);
+    if (!strcmp(in->key, "require_rdma"))
+        return parse_bool(in->value, &o->require_rdma);
+    if (!strcmp(in->key, "arena_mib"))
+        return parse_number(in->value, 16, 1024, &o->arena_mib);
+    if (strcmp(in->key, "timeout_ms"))
+        return -EINVAL;
+    r = parse_number(in->value, 1, 86400000, &v);
+    if (r == 0)
+        o->session.timeout_ns = v * NSEC_PER_MSEC;
+    return r;
+}
+
+/* ---- life ---- */
+
+static void on_resume(void *user)
+{
+    remote_resume(user);
+}
+
+static void on_changed(void *user)
+{
+    remote_queues_wake(user);
+}
+
+static void remote_close(struct pst_store *st)
+{
+    struct remote *r = remote_of(st);
+
+    session_close(r->session);
+    if (r->fab)
+        fab_close(r->fab);
+    pthread_mutex_destroy(&r->lock);
+    free(r);
+}
+
+/* The first of the server's providers that works here, or the one that was asked for. */
+static int choose_provider(struct remote *r, const struct options *o, char *err, size_t err_size)
+{
+    struct session_shard all[SESSION_SHARDS_MAX];
+    size_t n = session_shards(r->session, all);
+    int e = -EHOSTUNREACH;
+
+    snprintf(err, err_size, "%s offers no data endpoint%s%s", session_addr(r->session),
+             o->provider ? " for provider " : "", o->provider ? o->provider : "");
+    for (size_t i = 0; i < n; i++) {
+        struct fab_config fc = {.provider = all[i].provider, .require_rdma = o->require_rdma};
+        bool seen = false;
+        for (size_t k = 0; k < i; k++)
+            seen |= !strcmp(all[k].provider, all[i].provider);
+        if (seen || (o->provider && strcmp(o->provider, all[i].provider)))
+            continue;
+        e = fab_open(&fc, &r->fab, err, err_size);
+        if (e == 0) {
+            memcpy(r->provider, all[i].provider, sizeof r->provider);
+            return 0;
+        }
+    }
+    return e;
+}
+
+static int open_parts(struct remote *r, const struct options *o, char *err, size_t err_size)
+{
+    struct session_hooks hooks = {on_resume, on_changed, r};
+    sigset_t all, old;
+    int e;
+
+    /* gRPC and libfabric start threads here: signals are the program's own threads' business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    e = session_open(&o->session, &hooks, &r->session, err, err_size);
+    if (e == 0)
+        e = choose_provider(r, o, err, err_size);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
+static int open_store(const char *addr, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                      size_t err_size)
+{
+    struct options o = {.session = {.addr = addr}, .arena_mib = ARENA_MIB};
+    struct remote *r;
+    int e;
+
+    for (size_t i = 0; i < nopts; i++)
+        if (parse_option(&opts[i], &o) < 0) {
+            snprintf(err, err_size, "unknown option or bad value: %s=%s", opts[i].key, opts[i].value);
+            return -EINVAL;
+        }
+    r = calloc(1, sizeof *r);
+    if (!r)
+        return -ENOMEM;
+    r->st.ops = &remote_ops;
+    r->arena_bytes = o.arena_mib * MiB;
+    pthread_mutex_init(&r->lock, NULL);
+    list_init(&r->conts);
+    list_init(&r->queues);
+    e = open_parts(r, &o, err, err_size);
+    if (e < 0) {
+        remote_close(&r->st);
+        return e;
+    }
+    *ret = &r->st;
+    return 0;
+}
+
+/* "//host", "//host:port", "//[v6]:port" to what the control channel takes. */
+static int host_port(const char *rest, char *ret, size_t size)
+{
+    const char *host = rest + 2, *colon;
+    size_t n;
+
+    if (strncmp(rest, "//", 2) || !*host || strchr(host, '/') || strchr(host, '@'))
+        return -EINVAL;
+    colon = *host == '[' ? strstr(host, "]:") : strchr(host, ':');
+    if (*host == '[' && !strchr(host, ']'))
+        return -EINVAL;
+    n = (size_t)(colon ? snprintf(ret, size, "%s", host) : snprintf(ret, size, "%s:%u", host, DEFAULT_PORT));
+    return n < size ? 0 : -ENAMETOOLONG;
+}
+
+static int open_host(const char *rest, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                     size_t err_size)
+{
+    char addr[280];
+    int r = host_port(rest, addr, sizeof addr);
+
+    if (r < 0) {
+        snprintf(err, err_size, "\"penstock:%.200s\" is not penstock://HOST[:PORT]", rest);
+        return r;
+    }
+    return open_store(addr, opts, nopts, ret, err, err_size);
+}
+
+static int open_unix(const char *rest, const struct pst_option *opts, size_t nopts, struct pst_store **ret, char *err,
+                     size_t err_size)
+{
+    char addr[280];
+
+    if (strncmp(rest, "///", 3) || snprintf(addr, sizeof addr, "unix:%s", rest + 2) >= (int)sizeof addr) {
+        snprintf(err, err_size, "\"penstock+unix:%.200s\" is not penstock+unix:///PATH", rest);
+        return -EINVAL;
+    }
+    return open_store(addr, opts, nopts, ret, err, err_size);
+}
+
+const struct pst_backend pst_remote_backend = {"penstock", open_host};
+const struct pst_backend pst_remote_unix_backend = {"penstock+unix", open_unix};
+
+/* ---- facts ---- */
+
+static void remote_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value),
+                            void *user)
+{
+    struct remote *r = remote_of(st);
+    const struct fab_info *f = fab_info(r->fab);
+    struct session_identity who;
+    char n[32];
+
+    session_identity(r->session, &who);
+    fn(user, "server", session_addr(r->session));
+    snprintf(n, sizeof n, "%u", who.uid);
+    fn(user, "session.uid", n);
+    snprintf(n, sizeof n, "%u", who.gid);
+    fn(user, "session.gid", n);
+    fn(user, "session.any_uid", who.any_uid ? "yes" : "no");
+    snprintf(n, sizeof n, "%llu", (unsigned long long)session_reconnects(r->session));
+    fn(user, "reconnects", n);
+    fn(user, "data.provider", f->provider);
+    fn(user, "data.device", f->device);
+    fn(user, "data.rdma", f->rdma ? "yes" : "no");
+}
+
+static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
+{
+    struct remote *r = remote_of(st);
+    const struct {
+        const char *name, *help;
+        _Atomic uint64_t *v;
+    } all[] = {
+        {"remote_requests_total", "Requests sent over data connections", &r->requests},
+        {"remote_retried_total", "Requests sent again after a connection ended", &r->retried},
+        {"remote_timed_out_total", "Operations that got no answer in time", &r->timed_out},
+        {"remote_copied_bytes_total", "Bytes that went through the arena", &r->copied_bytes},
+        {"remote_direct_bytes_total", "Bytes moved in registered memory without a copy", &r->direct_bytes},
+        {"remote_connects_total", "Data connections made", &r->connects},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        fn(user, all[i].name, "", all[i].help, true, (double)atomic_load(all[i].v));
+}
+
+const struct pst_store_ops remote_ops = {
+    .name = "remote",
+    .close = remote_close,
+    .pool_create = remote_pool_create,
+    .pool_query = remote_pool_query,
+    .pool_list = remote_pool_list,
+    .pool_destroy = remote_pool_destroy,
+    .cont_create = remote_cont_create,
+    .cont_query = remote_cont_query,
+    .cont_list = remote_cont_list,
+    .cont_destroy = remote_cont_destroy,
+    .cont_open = remote_cont_open,
+    .cont_close = remote_cont_close,
+    .lookup = remote_lookup,
+    .getattr = remote_getattr,
+    .setattr = remote_setattr,
+    .make = remote_make,
+    .create = remote_create,
+    .readlink = remote_readlink,
+    .link = remote_link,
+    .unlink = remote_unlink,
+    .rmdir = remote_rmdir,
+    .rename = remote_rename,
+    .readdir = remote_readdir,
+    .parent = remote_parent,
+    .statfs = remote_statfs,
+    .setxattr = remote_setxattr,
+    .getxattr = remote_getxattr,
+    .listxattr = remote_listxattr,
+    .removexattr = remote_removexattr,
+    .open = remote_open,
+    .release = remote_release,
+    .queue_open = remote_queue_open,
+    .queue_close = remote_queue_close,
+    .queue_submit = remote_queue_submit,
+    .queue_reap = remote_queue_reap,
+    .queue_fd = remote_queue_fd,
+    .queue_cancel = remote_queue_cancel,
+    .describe = remote_describe,
+    .stats = remote_stats,
+};

@@ -1,0 +1,156 @@
+/*
+ * A data queue of the remote store. One owner thread drives it; nothing here is locked but the mailbox.
+ *
+ * An operation becomes a rop, which is on exactly one list:
+ *
+ *   free -> waiting -> sent -> done -> (reaped) free           the usual way
+ *              ^---------'                                     the connection ended: sent again, same slot and sequence
+ *                       sent -> given_up -> free               timed out or cancelled: the operation is back with its
+ *                                                              submitter; buffer and slot wait for the answer, or for
+ *                                                              the end of the connection (contract 3)
+ *   control: an fsync that goes over the session's stream instead
+ *
+ * A rop whose operation names registered memory of the user cannot be given up so: its connection is ended, and the
+ * operation comes back once that is done.
+ */
+#ifndef REMOTE_QUEUE_H
+#define REMOTE_QUEUE_H
+
+#include "remote.h"
+
+enum conn_state {
+    CONN_DOWN,       /* until retry_at_ns */
+    CONN_TICKET,     /* the session fetches one */
+    CONN_CONNECTING,
+    CONN_UP,
+    CONN_CLOSING,    /* on_closed is to come */
+};
+
+struct rop {
+    struct list link;    /* one of the queue's lists */
+    struct list age;     /* queue.ages, oldest first, while it has an operation */
+    struct pst_op *op;   /* NULL: a binding, or given up */
+    uint32_t index;
+    uint64_t generation; /* with the index: the tag */
+    uint64_t deadline_ns;
+    int ended;           /* -ETIMEDOUT, -ECANCELED: what it ends with when its connection is closed; 0 */
+    uint8_t opcode;
+    uint64_t msgno;      /* of the request that is unanswered */
+    uint64_t length;
+    bool is_control, is_begun; /* over the stream; the session has it */
+    uint32_t slot;       /* + 1; 0: none */
+    uint64_t seq;
+    uint32_t bind;       /* a binding: number of the capability */
+    /* the memory in its request: in the message, a run of the arena, or regions of the table */
+    bool is_inline;
+    uint32_t run, run_len; /* grains; 0: none */
+    uint32_t nregions;
+    struct mem_region *region[DP_SEGS_MAX];
+    struct session_async async;
+    struct rqueue *q;
+    struct list mail;    /* queue.mail */
+    int mail_err;
+};
+
+struct qslot {
+    uint32_t number;
+    uint64_t free_at_ns; /* 0: free; UINT64_MAX: in use */
+};
+
+struct qregion {
+    struct mem_region *region;
+    struct fab_mr *mr; /* NULL: could not be registered, and is not tried again */
+};
+
+struct rconn {
+    enum conn_state state;
+    struct fab_conn *fc;
+    struct pst_mac *mac;
+    uint64_t msgno, epoch;
+    uint32_t limit, unanswered; /* requests */
+    uint64_t retry_at_ns, retry_ns;
+    struct session_ticket ticket;
+    _Atomic bool ticket_ready;
+    uint32_t nbinds, next_victim;
+    uint64_t bind[BINDS_MAX]; /* cap_id by number; 0: none */
+};
+
+struct rqueue {
+    struct pst_queue q;
+    struct list link; /* remote.queues */
+    struct remote *r;
+    uint32_t number, depth, count; /* count: operations not reaped yet */
+    struct fab_shard *shard;
+    struct rconn conn;
+    int epoll_fd, timer_fd;
+    uint64_t timer_at_ns;
+    bool broken; /* the transport is; every operation fails */
+
+    uint32_t nrops;
+    struct rop *rops;
+    struct list free, waiting, sent, given_up, control, done, ages;
+
+    uint32_t slot_first, nslots;
+    struct qslot *slots;
+
+    uint8_t *arena;
+    uint64_t arena_bytes;
+    struct fab_mr *arena_mr;
+    struct bitmap arena_used; /* grains */
+    struct mem_holder holder;
+    uint64_t mem_generation;
+    uint32_t nregions;
+    struct qregion region[QREGIONS_MAX];
+
+    pthread_mutex_t mail_lock;
+    struct list mail; /* struct rop.mail: control requests that came back */
+};
+
+/* ---- mem.c ---- */
+int rq_mem_open(struct rqueue *q);
+void rq_mem_leave(struct rqueue *q); /* nobody wakes the shard any more */
+void rq_mem_close(struct rqueue *q); /* after the shard is closed: nobody reaches the memory any more */
+/* Ends registrations of regions that are being removed. */
+void rq_mem_check(struct rqueue *q);
+/*
+ * Memory for the request: regions where all of iov lies in some, else a run of the arena (a write's bytes are copied
+ * there). -EAGAIN: no room now.
+ */
+int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret);
+/* Where the bytes of a rop's run are. */
+uint8_t *rq_mem_run(struct rqueue *q, const struct rop *p);
+void rq_mem_release_rop(struct rqueue *q, struct rop *p);
+
+/* ---- wire.c ---- */
+/* Sends the request: 0, -EAGAIN (no slot, memory or credit now), or what the operation ends with. */
+int rq_wire_send(struct rqueue *q, struct rop *p);
+void rq_wire_message(struct rqueue *q, const void *msg, size_t len);
+
+/* ---- conn.c ---- */
+extern const struct fab_callbacks rq_conn_callbacks;
+/* Connects, connects again: whatever is due. */
+void rq_conn_step(struct rqueue *q, uint64_t now);
+/* Ends it; what was sent is sent again over the next one. */
+void rq_conn_end(struct rqueue *q);
+bool rq_conn_can_send(const struct rqueue *q);
+/* Number of the bound capability; new: it has to be bound first (conn_bound tells that this is under way). */
+uint32_t rq_conn_bind_number(struct rqueue *q, uint64_t cap_id, bool *ret_new);
+void rq_conn_unbind(struct rqueue *q, uint32_t number);
+/* 0 and sent; -EAGAIN; -ENOTCONN. Counts the message. */
+int rq_conn_send(struct rqueue *q, struct dp_request *req);
+
+/* ---- queue.c ---- */
+struct rop *rq_rop(struct rqueue *q); /* NULL: none is free */
+void rq_free(struct rqueue *q, struct rop *p);
+void rq_finish(struct rqueue *q, struct rop *p, int64_t result);
+/* After the answer of a request, or the end of its connection: slot and memory are free. */
+void rq_settle(struct rqueue *q, struct rop *p);
+/* The connection is closed: everything sent waits again, what was given up is over. */
+void rq_requeue(struct rqueue *q);
+int rq_slot(struct rqueue *q, struct rop *p);
+static inline uint64_t rq_tag(const struct rop *p)
+{
+    return p->generation << 16 | p->index;
+}
+
+#endif

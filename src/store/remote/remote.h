@@ -1,0 +1,176 @@
+/*
+ * The remote store: what its parts know of one another.
+ *
+ *   open.c    URLs, options, the store's life            queue.c   a data queue: lists, timers, sleeping
+ *   ns.c      namespace requests                         conn.c    its connection: tickets, binding, closing
+ *   admin.c   pools and containers                       wire.c    operations to requests, replies to results
+ *   object.c  open objects and their capabilities        mem.c     memory that the server may reach
+ *
+ * Locks, outermost first: remote.lock, rcont.lock, the session's own. A queue has no lock but for its mailbox: its
+ * owner drives it, others only put things into the mailbox and wake it.
+ */
+#ifndef REMOTE_REMOTE_H
+#define REMOTE_REMOTE_H
+
+#include "base/bitmap.h"
+#include "base/err.h"
+#include "client/mem.h"
+#include "client/session.h"
+#include "fabric/dp.h"
+#include "fabric/fabric.h"
+#include "remote/remote_store.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define LOG_COMPONENT "remote"
+#include "base/log.h"
+
+#define PB(name) Penstock__V1__##name
+
+#define OBJ_BUCKETS  256u
+#define OBJ_HANDLES  2u           /* one to read, one to write, or one for both */
+#define READDIR_PAGE 512u         /* entries of one request */
+#define ARENA_MIB    32u          /* registered buffer memory of a queue */
+#define ARENA_GRAIN  (64 * KiB)
+#define BINDS_MAX    256u         /* capabilities bound to a connection at once: bounds the server's memory too */
+#define QREGIONS_MAX 512u         /* regions of the memory table that a queue has registered */
+#define ROPS_EXTRA   64u          /* for bindings and for requests that were given up */
+#define RETRY_MIN_NS (10 * NSEC_PER_MSEC)
+#define RETRY_MAX_NS NSEC_PER_SEC
+
+struct remote {
+    struct pst_store st;
+    struct session *session;
+    struct fab *fab;
+    char provider[32];
+    uint64_t arena_bytes;
+    pthread_mutex_t lock;
+    struct list conts;  /* struct rcont.link */
+    struct list queues; /* struct rqueue.link */
+    uint32_t nqueues_made;
+    _Atomic uint64_t last_cap_id;
+    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, connects;
+};
+
+/* ---- containers and objects ---- */
+
+struct rcont {
+    struct pst_cont c;
+    struct list link;
+    _Atomic uint64_t handle;
+    uint64_t epoch; /* session of the handle; remote.lock */
+    pthread_mutex_t lock;
+    struct list objects[OBJ_BUCKETS];
+    uint64_t *late; /* object handles to close when the connection is up again */
+    size_t nlate, late_cap;
+    uint64_t late_epoch;
+};
+
+/* What the server gave for one open. */
+struct rhandle {
+    bool used, has_cred;
+    uint64_t handle, epoch;
+    uint32_t accmode;
+    uint64_t cap_id; /* never used twice in this process; names the capability in a connection's table */
+    struct pst_cred cred;
+    size_t cap_len;
+    uint8_t cap[DP_CAP_MAX];
+};
+
+struct robject {
+    struct list link;
+    uint64_t ino;
+    uint32_t opens;
+    int err; /* 0, or why it could not be opened again after a restart */
+    struct rhandle h[OBJ_HANDLES];
+};
+
+static inline struct remote *remote_of(struct pst_store *st)
+{
+    return container_of(st, struct remote, st);
+}
+
+static inline struct rcont *rcont_of(struct pst_cont *c)
+{
+    return container_of(c, struct rcont, c);
+}
+
+int remote_attr(const PB(Attr) *in, struct pst_attr *ret); /* -EBADMSG */
+/* One request: fills in header and container, calls. c->req and its member are the caller's. */
+int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
+                PB(Header) *header, struct session_call *ret);
+
+/* object.c */
+int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                struct pst_attr *ret);
+int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
+void remote_release(struct pst_cont *c, uint64_t ino);
+/* Opens again what a container had open; remote.lock held, session thread. */
+void remote_reopen(struct remote *r, struct rcont *rc);
+void remote_objects_done(struct rcont *rc);
+/*
+ * The capability for an operation that needs these rights (R_OK or W_OK; 0: any). With ret_cap (DP_CAP_MAX bytes) its
+ * bytes too. -EBADF: not open so; -ENOKEY: open, but without a capability (directories); or the object's error.
+ */
+int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
+               size_t *ret_len);
+
+/* admin.c */
+extern const struct pst_store_ops remote_ops;
+int remote_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
+                       struct pst_pool_info *ret);
+int remote_pool_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, struct pst_pool_info *ret);
+int remote_pool_list(struct pst_store *st, const struct pst_ctx *ctx, const char *after,
+                     int (*fn)(const struct pst_pool_info *, void *), void *user);
+int remote_pool_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, bool force);
+int remote_cont_create(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                       const struct pst_cont_props *props, struct pst_cont_info *ret);
+int remote_cont_query(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                      struct pst_cont_info *ret);
+int remote_cont_list(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *after,
+                     int (*fn)(const struct pst_cont_info *, void *), void *user);
+int remote_cont_destroy(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label);
+int remote_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                     struct pst_cont **ret);
+void remote_cont_close(struct pst_cont *c);
+void remote_resume(struct remote *r);
+
+/* ns.c */
+int remote_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  struct pst_attr *ret);
+int remote_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret);
+int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask,
+                   const struct pst_attr *in, struct pst_attr *ret);
+int remote_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                const struct pst_new *in, struct pst_attr *ret, bool *ret_created);
+int remote_readlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_target, size_t size);
+int remote_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t parent, const char *name,
+                struct pst_attr *ret);
+int remote_unlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+int remote_rmdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name);
+int remote_rename(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  uint64_t new_parent, const char *new_name, uint32_t flags);
+int remote_readdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint64_t cookie, bool with_attr,
+                   pst_dirent_fn fn, void *user);
+int remote_parent(struct pst_cont *c, uint64_t ino, uint64_t *ret_parent);
+int remote_statfs(struct pst_cont *c, struct pst_statfs *ret);
+int remote_setxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name, const void *value,
+                    size_t len, uint32_t flags);
+int64_t remote_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
+                        void *ret_value, size_t size);
+int64_t remote_listxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_names, size_t size);
+int remote_removexattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name);
+
+/* queue.c */
+int remote_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
+void remote_queue_close(struct pst_queue *q);
+int remote_queue_submit(struct pst_queue *q, struct pst_op *op);
+int remote_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
+int remote_queue_fd(struct pst_queue *q);
+void remote_queue_cancel(struct pst_queue *q, struct pst_op *op);
+void remote_queues_wake(struct remote *r);
+
+#endif

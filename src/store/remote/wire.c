@@ -1,0 +1,252 @@
+/* Operations to requests, replies to results. */
+#include "queue.h"
+
+static const uint8_t opcodes[PST_OP_KINDS] = {
+    [PST_OP_READ] = DP_READ, [PST_OP_WRITE] = DP_WRITE, [PST_OP_PUNCH] = DP_PUNCH, [PST_OP_ALLOCATE] = DP_ALLOCATE,
+    [PST_OP_SEEK_DATA] = DP_SEEK_DATA, [PST_OP_SEEK_HOLE] = DP_SEEK_HOLE, [PST_OP_FSYNC] = DP_FSYNC,
+    [PST_OP_SYNCFS] = DP_SYNCFS, [PST_OP_CHUNK_READ] = DP_CHUNK_READ, [PST_OP_CHUNK_REPLACE] = DP_CHUNK_REPLACE,
+};
+
+/* ---- sending ---- */
+
+static bool has_bytes(enum pst_op_kind k)
+{
+    return k == PST_OP_READ || k == PST_OP_WRITE || k == PST_OP_CHUNK_READ || k == PST_OP_CHUNK_REPLACE;
+}
+
+static bool mutates(enum pst_op_kind k)
+{
+    return k == PST_OP_WRITE || k == PST_OP_PUNCH || k == PST_OP_ALLOCATE || k == PST_OP_CHUNK_REPLACE;
+}
+
+static uint32_t rights(enum pst_op_kind k)
+{
+    return k == PST_OP_FSYNC ? 0 : mutates(k) ? W_OK : R_OK;
+}
+
+static uint16_t flags(const struct pst_op *op)
+{
+    static const struct {
+        uint32_t op;
+        uint16_t dp;
+        uint32_t kinds; /* that have it */
+    } map[] = {
+        {PST_OPF_APPEND, DP_F_APPEND, 1u << PST_OP_WRITE},
+        {PST_OPF_DSYNC, DP_F_DSYNC, 1u << PST_OP_WRITE | 1u << PST_OP_CHUNK_REPLACE},
+        {PST_OPF_KEEP_SIZE, DP_F_KEEP_SIZE, 1u << PST_OP_ALLOCATE},
+        {PST_OPF_GROW, DP_F_GROW, 1u << PST_OP_CHUNK_REPLACE},
+        {PST_OPF_SET_SIZE, DP_F_SET_SIZE, 1u << PST_OP_CHUNK_REPLACE},
+    };
+    uint16_t f = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(map); i++)
+        if (op->flags & map[i].op && map[i].kinds >> op->kind & 1)
+            f |= map[i].dp;
+    return f;
+}
+
+/* The capability has to be bound before the request; both go out in order. */
+static int send_bind(struct rqueue *q, uint32_t number, const uint8_t *cap, size_t len)
+{
+    struct dp_request req = {.opcode = DP_BIND, .cap = number, .payload = cap, .payload_len = (uint32_t)len};
+    struct rop *p = rq_rop(q);
+    int r;
+
+    if (!p)
+        return -EAGAIN;
+    p->opcode = DP_BIND;
+    p->bind = number;
+    req.tag = rq_tag(p);
+    r = rq_conn_send(q, &req);
+    if (r < 0) {
+        rq_free(q, p);
+        return r;
+    }
+    p->msgno = req.msgno;
+    list_push_back(&q->sent, &p->link);
+    return 0;
+}
+
+static int bind_for(struct rqueue *q, const struct pst_op *op, uint32_t *ret_number)
+{
+    uint8_t cap[DP_CAP_MAX];
+    uint64_t id;
+    size_t len = 0;
+    bool is_new;
+    int r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, NULL, NULL);
+
+    if (r < 0)
+        return r;
+    *ret_number = rq_conn_bind_number(q, id, &is_new);
+    if (!is_new)
+        return 0;
+    r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, cap, &len);
+    if (r == 0)
+        r = q->conn.bind[*ret_number] == id ? send_bind(q, *ret_number, cap, len) : -EAGAIN;
+    if (r < 0)
+        rq_conn_unbind(q, *ret_number);
+    return r;
+}
+
+static int place_bytes(struct rqueue *q, struct rop *p, struct dp_request *req, uint8_t inline_buf[DP_INLINE_MAX])
+{
+    const struct pst_op *op = p->op;
+    size_t at = 0;
+
+    if (!op->length || !has_bytes(op->kind))
+        return 0;
+    if (op->length > DP_INLINE_MAX) {
+        if (p->run_len || p->nregions) /* cannot be: it was settled before it waits again */
+            return -EIO;
+        return rq_mem_prepare(q, p, req);
+    }
+    p->is_inline = true;
+    req->flags |= DP_F_INLINE;
+    if (!mutates(op->kind))
+        return 0;
+    for (uint32_t i = 0; i < op->iovcnt; at += op->iov[i].iov_len, i++)
+        memcpy(inline_buf + at, op->iov[i].iov_base, op->iov[i].iov_len);
+    req->payload = inline_buf;
+    req->payload_len = (uint32_t)at;
+    return 0;
+}
+
+static void fill(const struct rop *p, struct dp_request *req)
+{
+    const struct pst_op *op = p->op;
+
+    *req = (struct dp_request){.tag = rq_tag(p), .opcode = p->opcode, .flags = flags(op)};
+    if (op->kind != PST_OP_SYNCFS)
+        req->ino = op->ino;
+    if (op->kind != PST_OP_FSYNC && op->kind != PST_OP_SYNCFS && !(req->flags & DP_F_APPEND))
+        req->offset = op->offset;
+    if (has_bytes(op->kind) || op->kind == PST_OP_PUNCH || op->kind == PST_OP_ALLOCATE)
+        req->length = op->length;
+    if (op->kind == PST_OP_CHUNK_REPLACE) {
+        req->version = op->version;
+        req->new_size = req->flags & (DP_F_GROW | DP_F_SET_SIZE) ? op->new_size : 0;
+        req->meta_len = (uint8_t)op->meta_len;
+        memcpy(req->meta, op->meta, op->meta_len);
+    }
+}
+
+int rq_wire_send(struct rqueue *q, struct rop *p)
+{
+    uint8_t inline_buf[DP_INLINE_MAX];
+    struct dp_request req;
+    int r;
+
+    p->opcode = opcodes[p->op->kind];
+    p->length = p->op->length;
+    p->is_inline = false;
+    fill(p, &req);
+    if (mutates(p->op->kind)) {
+        r = rq_slot(q, p);
+        if (r < 0)
+            return r;
+        req.slot = p->slot - 1;
+        req.seq = p->seq;
+    }
+    r = bind_for(q, p->op, &req.cap);
+    if (r == 0)
+        r = place_bytes(q, p, &req, inline_buf);
+    if (r == 0) {
+        r = rq_conn_send(q, &req);
+        if (r < 0)
+            rq_mem_release_rop(q, p);
+        else
+            p->msgno = req.msgno;
+    }
+    return r == -ENOKEY ? -EBADF : r;
+}
+
+/* ---- receiving ---- */
+
+static void scatter(const struct pst_op *op, const uint8_t *from, uint64_t len)
+{
+    for (uint32_t i = 0; i < op->iovcnt && len; i++) {
+        size_t n = min_u64(op->iov[i].iov_len, len);
+        memcpy(op->iov[i].iov_base, from, n);
+        from += n;
+        len -= n;
+    }
+}
+
+/* Does the reply fit its request? What a correct server never breaks. */
+static bool fits(const struct rop *p, const struct dp_reply *y)
+{
+    if (y->msgno != p->msgno || y->opcode != p->opcode || y->status > 0 || y->status < -4095)
+        return false;
+    if (y->status == 0 && (p->opcode == DP_READ || p->opcode == DP_WRITE || p->opcode == DP_CHUNK_READ ||
+                           p->opcode == DP_CHUNK_REPLACE) && y->result > p->length)
+        return false;
+    return !p->is_inline || y->status < 0 || (p->opcode != DP_READ && p->opcode != DP_CHUNK_READ) ||
+           y->payload_len == y->result;
+}
+
+static void take_result(struct rqueue *q, struct rop *p, const struct dp_reply *y)
+{
+    struct pst_op *op = p->op;
+
+    if (op->kind == PST_OP_READ || op->kind == PST_OP_CHUNK_READ) {
+        if (p->is_inline)
+            scatter(op, y->payload, y->payload_len);
+        else if (p->run_len)
+            scatter(op, rq_mem_run(q, p), y->result);
+    }
+    if (op->flags & PST_OPF_APPEND && op->kind == PST_OP_WRITE)
+        op->offset = y->offset;
+    op->version = y->version;
+    if (op->kind == PST_OP_CHUNK_READ) {
+        op->meta_len = y->meta_len;
+        memcpy(op->meta, y->meta, y->meta_len);
+    }
+    op->attr.ino = op->ino;
+    op->attr.size = y->size;
+    op->attr.used = y->used;
+    op->attr.change = y->change;
+    op->attr.mtime_ns = y->mtime_ns;
+}
+
+static void bound(struct rqueue *q, struct rop *p, int status)
+{
+    if (status < 0) {
+        log_debug("%s: a capability was refused: %s", session_addr(q->r->session), err_text(status));
+        rq_conn_unbind(q, p->bind);
+    }
+    list_del(&p->link);
+    rq_free(q, p);
+}
+
+void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
+{
+    struct dp_reply y;
+    struct rop *p = NULL;
+    int r = dp_decode_reply(q->conn.mac, msg, len, &y);
+
+    if (r == 0 && (y.tag & 0xffff) < q->nrops)
+        p = &q->rops[y.tag & 0xffff];
+    if (!p || rq_tag(p) != y.tag || !p->msgno || !fits(p, &y)) {
+        log_warn("%s: a data reply that fits no request: the connection is ended", session_addr(q->r->session));
+        rq_conn_end(q);
+        return;
+    }
+    q->conn.unanswered--;
+    q->conn.retry_ns = RETRY_MIN_NS;
+    p->msgno = 0;
+    if (p->opcode == DP_BIND) {
+        bound(q, p, y.status);
+    } else if (!p->op) { /* given up: only its memory and slot waited */
+        rq_settle(q, p);
+        list_del(&p->link);
+        rq_free(q, p);
+    } else {
+        if (y.status == 0)
+            take_result(q, p, &y);
+        else if (y.status == -EAGAIN || y.status == -ECONNRESET)
+            y.status = -EIO; /* not what an operation ends with */
+        list_del(&p->link);
+        rq_settle(q, p);
+        rq_finish(q, p, y.status < 0 ? y.status : (int64_t)y.result);
+    }
+}
