@@ -53,25 +53,12 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
     }
 }
 
-struct fact_fn {
-    void (*fn)(void *arg, const char *key, const char *value);
-    void *arg;
-};
-
-static void store_fact(void *user, const char *key, const char *value)
-{
-    struct fact_fn *f = user;
-    f->fn(f->arg, key, value);
-}
-
 static void on_facts(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     struct srv *srv = user;
     const struct fab_info *info = fab_info(srv->fab);
-    struct fact_fn f = {fn, arg};
     char n[16];
 
-    pst_store_describe(srv->store, store_fact, &f);
     fn(arg, "data.provider", info->provider);
     fn(arg, "data.device", info->device);
     fn(arg, "data.rdma", info->rdma ? "yes" : "no");

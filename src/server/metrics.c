@@ -37,6 +37,7 @@ static void collect(void *user, const char *name, const char *labels, const char
 {
     struct samples *s = user;
     struct sample *x;
+    char *full;
 
     if (s->failed || s->n == SAMPLES_MAX)
         return;
@@ -51,7 +52,11 @@ static void collect(void *user, const char *name, const char *labels, const char
         s->cap = cap;
     }
     x = &s->v[s->n];
-    *x = (struct sample){strdup(name), strdup(labels), strdup(help), counter, value, s->n};
+    if (asprintf(&full, "%s%s", strncmp(name, "penstock_", 9) ? "penstock_" : "", name) < 0) {
+        s->failed = true;
+        return;
+    }
+    *x = (struct sample){full, strdup(labels), strdup(help), counter, value, s->n};
     s->n++;
     s->failed = !x->name || !x->labels || !x->help;
 }
@@ -63,14 +68,30 @@ static int by_name(const void *a, const void *b)
     return r ? r : (x->order > y->order) - (x->order < y->order);
 }
 
+/* Length of a histogram's own name in that of one of its series; 0: no histogram's. */
+static size_t histogram_name(const char *name)
+{
+    static const char *const ends[] = {"_seconds_bucket", "_seconds_sum", "_seconds_count"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        size_t k = strlen(ends[i]);
+        if (n > k && !strcmp(name + n - k, ends[i]))
+            return n - k + strlen("_seconds");
+    }
+    return 0;
+}
+
 static void write_samples(FILE *f, const struct samples *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         const struct sample *x = &s->v[i];
-        if (i == 0 || strcmp(x->name, s->v[i - 1].name) != 0)
-            fprintf(f, "# HELP penstock_%s %s\n# TYPE penstock_%s %s\n", x->name, x->help, x->name,
-                    x->counter ? "counter" : "gauge");
-        fprintf(f, *x->labels ? "penstock_%s{%s} %.17g\n" : "penstock_%s%s %.17g\n", x->name, x->labels, x->value);
+        size_t n = histogram_name(x->name), len = n ? n : strlen(x->name);
+        bool again = i > 0 && !strncmp(x->name, s->v[i - 1].name, len) && (n || !s->v[i - 1].name[len]);
+        if (!again)
+            fprintf(f, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)len, x->name, x->help, (int)len, x->name,
+                    n ? "histogram" : x->counter ? "counter" : "gauge");
+        fprintf(f, *x->labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", x->name, x->labels, x->value);
     }
 }
 

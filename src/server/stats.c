@@ -91,11 +91,11 @@ static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
                 snprintf(labels, sizeof labels, "op=\"%s\",le=\"%g\"", names[k], (double)(1ull << b) / 1e6);
             else
                 snprintf(labels, sizeof labels, "op=\"%s\",le=\"+Inf\"", names[k]);
-            fn(user, "data_request_seconds_bucket", labels, help, true, (double)n);
+            fn(user, "penstock_data_request_seconds_bucket", labels, help, true, (double)n);
         }
         snprintf(labels, sizeof labels, "op=\"%s\"", names[k]);
-        fn(user, "data_request_seconds_sum", labels, help, true, (double)t->latency_ns[k] / 1e9);
-        fn(user, "data_request_seconds_count", labels, help, true, (double)n);
+        fn(user, "penstock_data_request_seconds_sum", labels, help, true, (double)t->latency_ns[k] / 1e9);
+        fn(user, "penstock_data_request_seconds_count", labels, help, true, (double)n);
     }
 }
 
@@ -110,7 +110,7 @@ static void emit_connections(struct srv *srv, pst_stat_fn fn, void *user)
             n++;
         pthread_mutex_unlock(&s->lock);
         snprintf(labels, sizeof labels, "shard=\"%u\"", i);
-        fn(user, "data_connections", labels, "Open data connections.", false, n);
+        fn(user, "penstock_data_connections", labels, "Open data connections.", false, n);
     }
 }
 
@@ -123,14 +123,14 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
         add_shard(&t, &srv->shards[i].stats);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
         snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
-        fn(user, "data_requests_total", labels, "Data requests that were answered.", true, (double)t.requests[i]);
+        fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true, (double)t.requests[i]);
     }
-    fn(user, "data_errors_total", "", "Data requests that were answered with an error.", true, (double)t.errors);
-    fn(user, "data_buffer_waits_total", "", "Data requests that waited for a free buffer.", true, (double)t.waits);
-    fn(user, "data_bytes_in_total", "", "File bytes written by clients.", true, (double)t.bytes_in);
-    fn(user, "data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
+    fn(user, "penstock_data_errors_total", "", "Data requests that were answered with an error.", true, (double)t.errors);
+    fn(user, "penstock_data_buffer_waits_total", "", "Data requests that waited for a free buffer.", true, (double)t.waits);
+    fn(user, "penstock_data_bytes_in_total", "", "File bytes written by clients.", true, (double)t.bytes_in);
+    fn(user, "penstock_data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
     emit_latency(&t, fn, user);
     emit_connections(srv, fn, user);
-    fn(user, "uptime_seconds", "", "Since the daemon's start.", false,
+    fn(user, "penstock_uptime_seconds", "", "Since the daemon's start.", false,
        (double)(now_ns() - srv->start_ns) / (double)NSEC_PER_SEC);
 }

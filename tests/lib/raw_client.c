@@ -1,0 +1,361 @@
+#include "raw_client.h"
+
+#include "base/rng.h"
+#include "base/util.h"
+#include "penstock/v1/admin.pb-c.h"
+#include "penstock/v1/capability.pb-c.h"
+#include "penstock/v1/namespace.pb-c.h"
+#include "penstock/v1/session.pb-c.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WAIT_NS (20 * NSEC_PER_SEC)
+#define PB(x)   Penstock__V1__##x
+
+static int call(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d,
+                ProtobufCMessage **ret)
+{
+    size_t n = protobuf_c_message_get_packed_size(in);
+    cleanup_free uint8_t *buf = malloc(n + 1);
+    struct rpc_result res;
+    int r;
+
+    protobuf_c_message_pack(in, buf);
+    r = rpc_unary(c->ch, path, buf, n, 20000, NULL, &res);
+    if (r < 0)
+        fprintf(stderr, "%s: %s\n", path, res.details);
+    *ret = r == 0 ? protobuf_c_message_unpack(d, NULL, res.len, res.data) : NULL;
+    rpc_result_done(&res);
+    return r < 0 ? r : *ret ? 0 : -EBADMSG;
+}
+
+static int open_session(struct raw *c, const char *token)
+{
+    PB(SessionOpenRequest) q = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
+    PB(SessionOpenReply) *a;
+    uint8_t id[16];
+    int r;
+
+    rng_secret(id, sizeof id);
+    q.protocol = 1;
+    q.software = (char *)"raw";
+    q.purpose = (char *)"api";
+    q.client_id = (ProtobufCBinaryData){sizeof id, id};
+    q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
+    r = call(c, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    memcpy(c->session, a->session.data, sizeof c->session);
+    memcpy(c->data_key, a->data_key.data, sizeof c->data_key);
+    memcpy(&c->data, a->data[0]->address.data, a->data[0]->address.len);
+    c->data_len = (socklen_t)a->data[0]->address.len;
+    snprintf(c->provider, sizeof c->provider, "%s", a->data[0]->provider);
+    penstock__v1__session_open_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
+static int open_cont(struct raw *c, const char *pool, const char *cont)
+{
+    PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
+    PB(ContainerOpenRequest) q = PENSTOCK__V1__CONTAINER_OPEN_REQUEST__INIT;
+    PB(ContainerOpenReply) *a;
+    int r;
+
+    h.session = (ProtobufCBinaryData){16, c->session};
+    q.header = &h;
+    q.pool = (char *)pool;
+    q.label = (char *)cont;
+    r = call(c, "/penstock.v1.ContainerService/Open", &q.base, &penstock__v1__container_open_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    c->cont = a->handle;
+    penstock__v1__container_open_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
+int raw_open(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont)
+{
+    struct rpc_channel_config cfg = {.addr = addr};
+    char err[200];
+    int r;
+
+    memset(c, 0, sizeof *c);
+    r = rpc_channel_open(&cfg, &c->ch, err, sizeof err);
+    if (r == 0)
+        r = open_session(c, token);
+    return r == 0 ? open_cont(c, pool, cont) : r;
+}
+
+void raw_close(struct raw *c)
+{
+    rpc_channel_close(c->ch);
+    c->ch = NULL;
+}
+
+int raw_end_session(struct raw *c)
+{
+    PB(SessionCloseRequest) q = PENSTOCK__V1__SESSION_CLOSE_REQUEST__INIT;
+    PB(SessionCloseReply) *a;
+    int r;
+
+    q.session = (ProtobufCBinaryData){16, c->session};
+    r = call(c, "/penstock.v1.SessionService/Close", &q.base, &penstock__v1__session_close_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r == 0)
+        penstock__v1__session_close_reply__free_unpacked(a, NULL);
+    return r;
+}
+
+static PB(Header) header(struct raw *c)
+{
+    PB(Header) h = PENSTOCK__V1__HEADER__INIT;
+
+    h.session = (ProtobufCBinaryData){16, c->session};
+    h.container = c->cont;
+    return h;
+}
+
+static void take_cap(const ProtobufCBinaryData *d, struct cap *ret)
+{
+    ret->len = min_u64(d->len, sizeof ret->bytes);
+    memcpy(ret->bytes, d->data, ret->len);
+}
+
+int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *ret_cap)
+{
+    PB(Header) h = header(c);
+    PB(CreateRequest) q = PENSTOCK__V1__CREATE_REQUEST__INIT;
+    PB(CreateReply) *a;
+    int r;
+
+    q.header = &h;
+    q.parent = 1;
+    q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
+    q.mode = 0644;
+    q.open = 1;
+    q.accmode = 6;
+    r = call(c, "/penstock.v1.NamespaceService/Create", &q.base, &penstock__v1__create_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    *ret_ino = a->attr->ino;
+    take_cap(&a->open->capability, ret_cap);
+    penstock__v1__create_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
+int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
+              struct cap *ret_cap, uint64_t *ret_key_id)
+{
+    PB(Header) h = header(c);
+    PB(GrantRequest) q = PENSTOCK__V1__GRANT_REQUEST__INIT;
+    PB(GrantReply) *a;
+    int r;
+
+    q.header = &h;
+    q.ino = ino;
+    q.rights = rights;
+    q.range_offset = offset;
+    q.range_length = length;
+    q.lifetime_ms = lifetime_ms;
+    r = call(c, "/penstock.v1.CapabilityService/Grant", &q.base, &penstock__v1__grant_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    take_cap(&a->capability, ret_cap);
+    if (ret_key_id)
+        *ret_key_id = a->key_id;
+    penstock__v1__grant_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
+int raw_revoke_key(struct raw *c, uint64_t key_id)
+{
+    PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
+    PB(RevokeReply) *a;
+    int r;
+
+    q.session = (ProtobufCBinaryData){16, c->session};
+    q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_KEY_ID;
+    q.key_id = key_id;
+    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q.base, &penstock__v1__revoke_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    r = (int)a->keys;
+    penstock__v1__revoke_reply__free_unpacked(a, NULL);
+    return r;
+}
+
+int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
+{
+    PB(TicketRequest) q = PENSTOCK__V1__TICKET_REQUEST__INIT;
+    PB(TicketReply) *a;
+    int r;
+
+    q.session = (ProtobufCBinaryData){16, c->session};
+    q.shard = shard;
+    q.count = 1;
+    r = call(c, "/penstock.v1.SessionService/Ticket", &q.base, &penstock__v1__ticket_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    *ret_len = min_u64(a->tickets[0].len, 48);
+    memcpy(ret, a->tickets[0].data, *ret_len);
+    penstock__v1__ticket_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
+/* ---- data connections ---- */
+
+static void on_connected(struct fab_conn *fc, void *user)
+{
+    (void)fc;
+    ((struct raw_conn *)user)->up = true;
+}
+
+static void on_message(struct fab_conn *fc, const void *msg, size_t len, void *user)
+{
+    struct raw_conn *k = user;
+
+    (void)fc;
+    if (dp_decode_reply(k->mac, msg, len, &k->reply) < 0) {
+        fprintf(stderr, "an answer that is none\n");
+        abort();
+    }
+    memcpy(k->payload, k->reply.payload ? k->reply.payload : msg, k->reply.payload_len);
+    k->got = true;
+}
+
+static void on_closed(struct fab_conn *fc, int err, void *user)
+{
+    struct raw_conn *k = user;
+
+    (void)fc;
+    k->conn = NULL;
+    k->closed = true;
+    k->closed_err = err;
+}
+
+static const struct fab_callbacks callbacks = {
+    .on_connected = on_connected, .on_message = on_message, .on_closed = on_closed};
+
+int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k)
+{
+    struct fab_config cfg = {.provider = c->provider};
+    uint64_t end = now_ns() + WAIT_NS;
+    uint8_t key[DP_KEY_BYTES];
+    char err[200];
+    int r;
+
+    memset(k, 0, sizeof *k);
+    r = fab_open(&cfg, &k->fab, err, sizeof err);
+    if (r == 0)
+        r = fab_shard_open(k->fab, &callbacks, k, &k->shard);
+    if (r < 0)
+        return r;
+    k->mem = aligned_alloc(4096, RAW_MEM);
+    memset(k->mem, 0, RAW_MEM);
+    r = fab_mr_reg(k->shard, k->mem, RAW_MEM, FAB_REMOTE_READ | FAB_REMOTE_WRITE, &k->mr);
+    if (r == 0)
+        r = dp_conn_key(session_key ? session_key : c->data_key, ticket, len, key);
+    k->mac = pst_mac_new(key, sizeof key);
+    if (r == 0)
+        r = fab_connect(k->shard, (struct sockaddr *)&c->data, c->data_len, ticket, len, k, &k->conn);
+    while (r == 0 && !k->up && !k->closed && now_ns() < end)
+        fab_progress(k->shard, 50 * NSEC_PER_MSEC);
+    if (r == 0 && !k->up)
+        r = k->closed ? k->closed_err ? k->closed_err : -ECONNREFUSED : -ETIMEDOUT;
+    return r;
+}
+
+int raw_connect_new(struct raw *c, struct raw_conn *k)
+{
+    uint8_t ticket[48];
+    size_t len;
+    int r = raw_ticket(c, 0, ticket, &len);
+
+    return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
+}
+
+void raw_disconnect(struct raw_conn *k)
+{
+    if (k->conn)
+        fab_disconnect(k->conn);
+    if (k->mr)
+        fab_mr_close(k->mr);
+    if (k->shard)
+        fab_shard_close(k->shard);
+    if (k->fab)
+        fab_close(k->fab);
+    pst_mac_free(k->mac);
+    free(k->mem);
+    memset(k, 0, sizeof *k);
+}
+
+int raw_send(struct raw_conn *k, const void *msg, size_t len)
+{
+    struct iovec iov = {(void *)msg, len};
+
+    return k->conn ? fab_send(k->conn, &iov, 1) : -ENOTCONN;
+}
+
+int raw_request(struct raw_conn *k, const struct dp_request *in)
+{
+    struct dp_request copy = *in, *r = &copy;
+    uint8_t head[DP_HEAD_MAX];
+    struct iovec iov[3];
+    int n;
+
+    k->msgno++;
+    if (!r->msgno)
+        r->msgno = k->msgno;
+    n = dp_encode_request(k->mac, r, head, iov);
+    if (n < 0)
+        return n;
+    k->sent_len = 0;
+    for (int i = 0; i < n; i++) {
+        memcpy(k->sent + k->sent_len, iov[i].iov_base, iov[i].iov_len);
+        k->sent_len += iov[i].iov_len;
+    }
+    return raw_send(k, k->sent, k->sent_len);
+}
+
+int raw_wait(struct raw_conn *k)
+{
+    uint64_t end = now_ns() + WAIT_NS;
+
+    while (!k->got && !k->closed && now_ns() < end)
+        fab_progress(k->shard, 50 * NSEC_PER_MSEC);
+    if (!k->got)
+        return k->closed ? -ENOTCONN : -ETIMEDOUT;
+    k->got = false;
+    return k->reply.status;
+}
+
+int raw_call(struct raw_conn *k, const struct dp_request *r)
+{
+    int e = raw_request(k, r);
+    return e < 0 ? e : raw_wait(k);
+}
+
+int raw_bind(struct raw_conn *k, uint32_t number, const struct cap *cap)
+{
+    struct dp_request r = {.opcode = DP_BIND, .cap = number, .payload = cap->bytes, .payload_len = (uint32_t)cap->len};
+    return raw_call(k, &r);
+}
+
+struct dp_request raw_io(struct raw_conn *k, uint8_t opcode, uint32_t cap, uint64_t ino, uint64_t offset, uint32_t len,
+                         uint32_t at)
+{
+    struct dp_request r = {.opcode = opcode, .cap = cap, .ino = ino, .offset = offset, .length = len, .nsegs = len > 0};
+
+    if (len > 0)
+        fab_mr_remote(k->mr, k->mem + at, &r.seg[0].addr, &r.seg[0].key);
+    r.seg[0].len = len;
+    return r;
+}

@@ -1,0 +1,70 @@
+/*
+ * A client with nothing hidden: sessions, capabilities, tickets and data-plane messages one by one, so that a test can
+ * send what no correct client sends. One thread; calls wait for their end, 20 s at most.
+ */
+#ifndef TESTS_RAW_CLIENT_H
+#define TESTS_RAW_CLIENT_H
+
+#include "control/cap.h"
+#include "control/rpc.h"
+#include "fabric/dp.h"
+#include "fabric/fabric.h"
+
+#define RAW_MEM (4u << 20)
+
+struct raw {
+    struct rpc_channel *ch;
+    uint8_t session[16], data_key[DP_KEY_BYTES];
+    struct sockaddr_storage data;
+    socklen_t data_len;
+    char provider[32];
+    uint64_t cont; /* handle */
+};
+
+/* Opens a session with the token, and the container. 0 or -errno. */
+int raw_open(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont);
+void raw_close(struct raw *c);
+int raw_end_session(struct raw *c);
+/* Creates a file in the root and opens it for both; the capability is for all of it. */
+int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *ret_cap);
+int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
+              struct cap *ret_cap, uint64_t *ret_key_id);
+int raw_revoke_key(struct raw *c, uint64_t key_id);
+int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len);
+
+/* A data connection of such a client. */
+struct raw_conn {
+    struct fab *fab;
+    struct fab_shard *shard;
+    struct fab_conn *conn;
+    struct pst_mac *mac;
+    uint64_t msgno;
+    bool up, closed;
+    int closed_err;
+    bool got; /* an answer: */
+    struct dp_reply reply;
+    uint8_t payload[DP_INLINE_MAX];
+    uint8_t *mem; /* RAW_MEM bytes, which the server may read and write */
+    struct fab_mr *mr;
+    uint8_t sent[FAB_MSG_MAX]; /* the last message */
+    size_t sent_len;
+};
+
+/* 0: up; -ECONNREFUSED and the like: not. key: of the MAC, NULL: the right one. */
+int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k);
+/* A ticket and a connection. */
+int raw_connect_new(struct raw *c, struct raw_conn *k);
+void raw_disconnect(struct raw_conn *k);
+/* Sends bytes as they are. */
+int raw_send(struct raw_conn *k, const void *msg, size_t len);
+/* Encodes and sends; msgno 0: the next one. Does not wait. */
+int raw_request(struct raw_conn *k, const struct dp_request *r);
+/* Waits for an answer: its status, or -ENOTCONN when the connection ended instead. */
+int raw_wait(struct raw_conn *k);
+int raw_call(struct raw_conn *k, const struct dp_request *r);
+int raw_bind(struct raw_conn *k, uint32_t number, const struct cap *cap);
+/* A request to move len bytes between the file and mem at `at`. */
+struct dp_request raw_io(struct raw_conn *k, uint8_t opcode, uint32_t cap, uint64_t ino, uint64_t offset, uint32_t len,
+                         uint32_t at);
+
+#endif
