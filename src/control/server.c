@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define STREAM_INFLIGHT 64u
-#define TICK_MAX_NS     NSEC_PER_SEC
+#define TICK_MAX_NS     NSEC_PER_SEC /* and an eighth of a lease: how late one may end at most */
 
 /* ---- a unary method: unpack, handle, pack ---- */
 
@@ -129,9 +129,10 @@ static void session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
 static void *tick(void *arg)
 {
     struct ctl_server *s = arg;
+    uint64_t most = min_u64(TICK_MAX_NS, sess_limits(s->sess)->lease_ns / 8);
 
     for (;;) {
-        uint64_t now = now_ns(), next = min_u64(sess_expire(s->sess, now), now + TICK_MAX_NS);
+        uint64_t now = now_ns(), next = min_u64(sess_expire(s->sess, now), now + most);
         struct timespec until;
         bool stop;
 
