@@ -1,6 +1,8 @@
 /* The server: one completion queue, several threads in it. rpc_call.c has what becomes of a call. */
 #include "rpc_priv.h"
 
+#include "accept_guard.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,6 +98,7 @@ int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
     pthread_mutex_init(&s->mu, NULL);
     pthread_cond_init(&s->changed, NULL);
     list_init(&s->calls);
+    accept_guard_start();
     rpc_init();
     s->srv = core_server();
     s->cq = grpc_completion_queue_create_for_next(NULL);
@@ -242,4 +245,9 @@ uint32_t rpc_server_calls(struct rpc_server *s)
 {
     scoped_lock(&s->mu);
     return s->ncalls;
+}
+
+uint64_t rpc_server_dropped(void)
+{
+    return accept_guard_dropped();
 }

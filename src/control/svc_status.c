@@ -137,6 +137,8 @@ void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
 
     fn(arg, "penstock_sessions", "", "sessions that are open", false, sess_count(s->sess));
     fn(arg, "penstock_control_calls", "", "control calls under way", false, rpc_server_calls(s->rpc));
+    fn(arg, "penstock_dropped_connections_total", "", "connections closed for want of descriptors (ulimit -n)", true,
+       (double)rpc_server_dropped());
     fn(arg, "penstock_control_requests_total", "", "control requests handled", true,
        (double)atomic_load(&s->requests));
     fn(arg, "penstock_control_errors_total", "", "control requests that ended with an error", true,

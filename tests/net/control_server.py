@@ -29,6 +29,7 @@ class Server:
         while True:
             line = self.process.stdout.readline()
             if not line:
+                self.stop()
                 raise RuntimeError("the server did not start")
             if line == "ready\n":
                 break

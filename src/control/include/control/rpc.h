@@ -79,6 +79,8 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms);
 /* After stop, or before start. Accepts NULL. */
 void rpc_server_free(struct rpc_server *s);
 uint32_t rpc_server_calls(struct rpc_server *s);
+/* Connections that this process closed because descriptors were short: the last quarter (256 at most) is for files. */
+uint64_t rpc_server_dropped(void);
 
 /* Any thread. After the call is finished or cancelled they do nothing (rpc_send: -ECANCELED). */
 void rpc_reply(struct rpc_call *c, const void *msg, size_t len); /* unary: the reply and OK */
