@@ -10,8 +10,17 @@
 #define EPOCH_MASK ((1ull << 23) - 1)
 #define WRITABLE   (1ull << 63)
 
+/* A file that is open here for a handle of a process that died. */
+struct adopted {
+    struct adopted *next;
+    uint64_t fh;
+    struct fm_file *file;
+};
+#define ADOPTED_BUCKETS 256u
+
 struct fm_files {
     pthread_mutex_t lock;
+    struct adopted *adopted[ADOPTED_BUCKETS];
     struct fm_file **slot; /* NULL: free */
     uint32_t *next_free;   /* valid for free slots; `size` ends the list */
     uint32_t size, first_free;
@@ -92,13 +101,52 @@ static struct fm_file **find(struct fm_files *t, uint64_t fh)
     return &t->slot[i];
 }
 
+static struct adopted **find_adopted(struct fm_files *t, uint64_t fh)
+{
+    struct adopted **p = &t->adopted[(fh ^ fh >> 37) % ADOPTED_BUCKETS];
+
+    while (*p && (*p)->fh != fh)
+        p = &(*p)->next;
+    return p;
+}
+
 struct fm_file *fm_files_get(struct fm_files *t, uint64_t fh)
 {
     struct fm_file **p;
+    struct adopted *a;
     scoped_lock(&t->lock);
 
     p = find(t, fh);
-    return p ? *p : NULL;
+    if (p)
+        return *p;
+    a = *find_adopted(t, fh);
+    return a ? a->file : NULL;
+}
+
+struct fm_file *fm_files_adopt(struct fm_files *t, uint64_t fh, struct fm_file *file)
+{
+    struct adopted *a = calloc(1, sizeof(*a)), **p;
+    scoped_lock(&t->lock);
+
+    p = find_adopted(t, fh);
+    if (*p || !a) {
+        free(a);
+        return *p ? (*p)->file : NULL;
+    }
+    *a = (struct adopted){.fh = fh, .file = file};
+    *p = a;
+    return file;
+}
+
+/* Unlinks *p. */
+static struct fm_file *take_adopted(struct adopted **p)
+{
+    struct adopted *a = *p;
+    struct fm_file *file = a->file;
+
+    *p = a->next;
+    free(a);
+    return file;
 }
 
 static struct fm_file *take(struct fm_files *t, struct fm_file **p)
@@ -115,10 +163,14 @@ static struct fm_file *take(struct fm_files *t, struct fm_file **p)
 struct fm_file *fm_files_take(struct fm_files *t, uint64_t fh)
 {
     struct fm_file **p;
+    struct adopted **a;
     scoped_lock(&t->lock);
 
     p = find(t, fh);
-    return p ? take(t, p) : NULL;
+    if (p)
+        return take(t, p);
+    a = find_adopted(t, fh);
+    return *a ? take_adopted(a) : NULL;
 }
 
 struct fm_file *fm_files_drain(struct fm_files *t)
@@ -128,6 +180,9 @@ struct fm_file *fm_files_drain(struct fm_files *t)
     for (uint32_t i = 0; i < t->size; i++)
         if (t->slot[i])
             return take(t, &t->slot[i]);
+    for (uint32_t i = 0; i < ADOPTED_BUCKETS; i++)
+        if (t->adopted[i])
+            return take_adopted(&t->adopted[i]);
     return NULL;
 }
 

@@ -80,9 +80,14 @@ struct fm_files *fm_files_new(uint32_t epoch);
 void fm_files_free(struct fm_files *t);
 /* Takes file (heap) on success. */
 int fm_files_add(struct fm_files *t, struct fm_file *file, uint64_t *ret_fh);
-/* NULL: not of this process. */
+/* NULL: not of this process, and not adopted. */
 struct fm_file *fm_files_get(struct fm_files *t, uint64_t fh);
-/* Out of the table; the caller owns it. NULL: not of this process. */
+/*
+ * From here on `file` stands for a handle of another process. Returns file, which the table has taken; another one, that
+ * was faster; or NULL: no memory.
+ */
+struct fm_file *fm_files_adopt(struct fm_files *t, uint64_t fh, struct fm_file *file);
+/* Out of the table; the caller owns it. NULL: not there. */
 struct fm_file *fm_files_take(struct fm_files *t, uint64_t fh);
 /* Any one that is left, or NULL. */
 struct fm_file *fm_files_drain(struct fm_files *t);

@@ -94,6 +94,9 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
         fm_reply_err(req, r);
         return;
     }
+    /* A file that was just made has no capability to take away at a write. */
+    if (a.size == 0 && a.nlink == 1 && a.btime_ns == a.ctime_ns)
+        fm_node_set_nocap(m->nodes, a.ino, true);
     fm_entry(m, &a, &e);
     if (fuse_reply_create(req, &e, fi))
         fm_file_close(m, fm_files_take(m->files, fi->fh));
@@ -114,12 +117,41 @@ int fm_file_close(struct fm *m, struct fm_file *file)
     return r;
 }
 
-/* The handle's file; NULL: it belongs to a process that died. */
-static struct fm_file *file_of(struct fm *m, struct fuse_file_info *fi)
+/*
+ * A handle of the process before, which died. Its user had the right to read, so reading goes on; but what may have lost
+ * data must not look sound: handles that could write get errors.
+ */
+static struct fm_file *adopt(struct fm *m, uint64_t ino, uint64_t fh)
+{
+    struct fm_file *file = NULL, *kept;
+    struct pst_attr a;
+    struct cl_file *f;
+
+    if (fm_fh_writable(fh) || cl_open(m->cl, NULL, ino, O_RDONLY, &f, &a))
+        return NULL;
+    file = calloc(1, sizeof(*file));
+    if (!file) {
+        cl_close(f);
+        return NULL;
+    }
+    *file = (struct fm_file){.f = f, .ino = ino, .change = a.change};
+    fm_node_open(m->nodes, ino, a.change, false, m->attr_ttl_ns);
+    kept = fm_files_adopt(m->files, fh, file);
+    if (kept != file) {
+        file->change = 0; /* says nothing about the kernel's pages */
+        fm_file_close(m, file);
+    }
+    return kept;
+}
+
+/* The handle's file; NULL: gone with the process that had it. */
+static struct fm_file *file_of(struct fm *m, uint64_t ino, struct fuse_file_info *fi)
 {
     struct fm_file *file = fm_files_get(m->files, fi->fh);
 
-    if (file && !file->used) {
+    if (!file)
+        return adopt(m, ino, fi->fh);
+    if (!file->used) {
         file->used = true;
         fm_node_pages(m->nodes, file->ino, file->change);
     }
@@ -135,30 +167,10 @@ static void *read_buffer(struct fm *m)
     return buf;
 }
 
-/*
- * A read on a handle of the process before: its user had the right, so it goes on. Only handles without the right to write:
- * those may have lost data and must not look sound.
- */
-static int64_t read_adopted(struct fm *m, uint64_t ino, uint64_t fh, void *buf, size_t size, uint64_t off)
-{
-    struct cl_file *f;
-    int64_t n;
-    int r;
-
-    if (fm_fh_writable(fh))
-        return -EIO;
-    r = cl_open(m->cl, NULL, ino, O_RDONLY, &f, &(struct pst_attr){0});
-    if (r)
-        return -EIO;
-    n = cl_pread(f, buf, size, off);
-    cl_close(f);
-    return n;
-}
-
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
-    struct fm_file *file = file_of(m, fi);
+    struct fm_file *file = file_of(m, ino, fi);
     void *buf = read_buffer(m);
     int64_t n;
 
@@ -168,7 +180,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
     else if (off < 0)
         n = -EINVAL;
     else if (!file)
-        n = read_adopted(m, ino, fi->fh, buf, size, (uint64_t)off);
+        n = -EIO;
     else
         n = cl_pread(file->f, buf, size, (uint64_t)off);
     if (n < 0)
@@ -186,10 +198,9 @@ static bool appends(const struct fm *m, const struct fuse_file_info *fi)
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
-    struct fm_file *file = file_of(m, fi);
+    struct fm_file *file = file_of(m, ino, fi);
     int64_t n;
 
-    (void)ino;
     if (!file)
         n = -EIO;
     else if (off < 0)
@@ -213,7 +224,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
-    struct fm_file *file = file_of(m, fi);
+    struct fm_file *file = fm_files_get(m->files, fi->fh);
     int r = 0;
 
     if (m->locks)
@@ -245,7 +256,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-    struct fm_file *file = file_of(fm_of(req), fi);
+    struct fm_file *file = fm_files_get(fm_of(req)->files, fi->fh);
 
     (void)ino;
     (void)datasync;
@@ -254,9 +265,8 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-    struct fm_file *file = file_of(fm_of(req), fi);
+    struct fm_file *file = file_of(fm_of(req), ino, fi);
 
-    (void)ino;
     if (file)
         file->dirty = true;
     if (off < 0 || len <= 0)
@@ -267,10 +277,9 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-    struct fm_file *file = file_of(fm_of(req), fi);
+    struct fm_file *file = file_of(fm_of(req), ino, fi);
     int64_t r;
 
-    (void)ino;
     if (off < 0)
         r = -ENXIO;
     else

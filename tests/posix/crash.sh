@@ -54,7 +54,7 @@ P
 [ "$(cat "$MNT/after")" = "new process" ]
 
 say "killed again and again under load"
-for i in $(seq "$(count 4 30)"); do
+for i in $(seq "$(count 3 30)"); do
     (for k in $(seq 200); do echo "$i $k" >"$MNT/dir/f$k"; done) >/dev/null 2>&1 &
     load=$!
     sleep 0.1

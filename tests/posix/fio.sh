@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib/mount.sh"
 need fio
 mnt_setup "$1"
-size=$(count 8m 256m)
+size=$(count 4m 256m)
 run() {
     say "$*"
     fio --name=v --directory="$MNT" --size="$size" --verify=crc32c --verify_fatal=1 --end_fsync=1 --output="$T/fio.log" "$@" || fail "fio $*"

@@ -33,6 +33,27 @@ static void handles_of_another_process_are_not_found(void **state)
     fm_files_free(two);
 }
 
+static void a_handle_of_another_process_is_adopted_once(void **state)
+{
+    struct fm_files *one = fm_files_new(1), *two = fm_files_new(2);
+    struct fm_file a = {0}, b = {0}, c = {0};
+    uint64_t fa;
+
+    (void)state;
+    assert_int_equal(fm_files_add(one, &a, &fa), 0);
+    assert_ptr_equal(fm_files_adopt(two, fa, &b), &b);
+    assert_ptr_equal(fm_files_adopt(two, fa, &c), &b);
+    assert_ptr_equal(fm_files_get(two, fa), &b);
+    assert_ptr_equal(fm_files_take(two, fa), &b);
+    assert_null(fm_files_get(two, fa));
+    assert_ptr_equal(fm_files_adopt(two, fa, &c), &c);
+    assert_ptr_equal(fm_files_drain(two), &c);
+    assert_null(fm_files_drain(two));
+    assert_ptr_equal(fm_files_drain(one), &a);
+    fm_files_free(one);
+    fm_files_free(two);
+}
+
 static void many_handles_keep_their_files(void **state)
 {
     struct fm_files *t = fm_files_new(1);
@@ -122,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_of_another_process_are_not_found),
+        cmocka_unit_test(a_handle_of_another_process_is_adopted_once),
         cmocka_unit_test(many_handles_keep_their_files),
         cmocka_unit_test(pages_are_kept_only_for_the_version_that_was_seen_used),
         cmocka_unit_test(attributes_are_stale_when_the_version_differs_or_is_young),
