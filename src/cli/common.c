@@ -84,7 +84,7 @@ int cli_fail_pst(int err, const char *what)
 
 bool cli_is_url(const char *s)
 {
-    return !strncmp(s, "penstock://", 11) || !strncmp(s, "local:", 6);
+    return !strncmp(s, "penstock://", 11) || !strncmp(s, "penstock+unix://", 16) || !strncmp(s, "local:", 6);
 }
 
 /* Takes the next name off "pool/container/path"; false: it is too long. */
@@ -104,9 +104,9 @@ static bool take_label(const char **rest, char *ret, size_t size)
 
 static int split(const char *s, struct cli_url *u)
 {
-    bool local = !strncmp(s, "local:", 6);
-    size_t head = local ? strcspn(s, "?") : 11 + strcspn(s + 11, "/");
-    const char *rest = s + head + (local && s[head] == '?');
+    bool net = !strncmp(s, "penstock://", 11), local = !strncmp(s, "local:", 6);
+    size_t head = net ? 11 + strcspn(s + 11, "/") : strcspn(s, "?");
+    const char *rest = s + head + (!net && s[head] == '?');
     size_t n;
 
     if (strlen(s) >= sizeof u->base - 300 || head >= sizeof u->server - 300)
@@ -129,7 +129,7 @@ static int split(const char *s, struct cli_url *u)
     if (local && !s[head])
         snprintf(u->base, sizeof u->base, "%s", u->server);
     else
-        snprintf(u->base, sizeof u->base, "%s%c%s/%s", u->server, local ? '?' : '/', u->pool, u->container);
+        snprintf(u->base, sizeof u->base, "%s%c%s/%s", u->server, net ? '/' : '?', u->pool, u->container);
     return 0;
 }
 

@@ -2,12 +2,13 @@
 
 #include "local/local_store.h"
 #include "remote/remote_store.h"
+#include "remote/remote_store.h"
 
 #include <signal.h>
 #include <string.h>
 
 static const struct cli_cmd *const tables[] = {cmds_serve, cmds_mount, cmds_admin,  cmds_files, cmds_copy, cmds_status,
-                                               cmds_store, cmds_tar,   cmds_bench,  cmds_tls,   cmds_bundle};
+                                               cmds_check, cmds_store, cmds_tar,   cmds_bench, cmds_tls,  cmds_bundle};
 
 const char *cli_name = "penstock";
 
@@ -63,6 +64,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     pst_backend_register(&pst_local_backend);
     pst_backend_register(&pst_remote_backend);
+    pst_backend_register(&pst_remote_unix_backend);
+    pst_backend_register(&pst_remote_backend);
+    pst_backend_register(&pst_remote_unix_backend);
     pst_backend_register(&pst_remote_unix_backend);
     if (argc < 2) {
         print_help(stderr);

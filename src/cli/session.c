@@ -23,11 +23,14 @@ static const char *or_env(const char *value, const char *name)
     return value ? value : getenv(name);
 }
 
-/* "host:port" of a URL's server part. */
+/* "host:port" or "unix:/path" of a URL's server part. */
 static int address(const struct cli_url *u, char *ret, size_t size)
 {
-    const char *host = u->server + strlen("penstock://"), *bracket = strchr(host, ']');
+    const char *host = strstr(u->server, "//") + 2, *bracket = strchr(host, ']');
     bool port = strchr(bracket ? bracket : host, ':') != NULL;
+
+    if (!strncmp(u->server, "penstock+unix:", 14))
+        return snprintf(ret, size, "unix:%s", host) >= (int)size ? -ENAMETOOLONG : 0;
 
     if (!*host || snprintf(ret, size, "%s%s", host, port ? "" : ":7440") >= (int)size)
         return -EINVAL;

@@ -260,8 +260,9 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
 {
     grpc_completion_queue *cq = cq_take(ch);
     gpr_timespec deadline = timeout_ms ? deadline_after(timeout_ms * NSEC_PER_MSEC) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
-    grpc_call *call = grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
-                                               grpc_slice_from_copied_string(path), NULL, deadline, NULL);
+    grpc_slice method = grpc_slice_from_copied_string(path);
+    grpc_call *call =
+        grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, NULL, deadline, NULL);
     grpc_byte_buffer *out = rpc_bytes_new(msg, len), *in = NULL;
     grpc_metadata_array initial;
     struct ending end;
@@ -272,6 +273,7 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
                       {.op = GRPC_OP_RECV_MESSAGE}};
     char tag;
 
+    grpc_slice_unref(method); /* the call has its own reference */
     *ret = (struct rpc_result){0};
     grpc_metadata_array_init(&initial);
     ending_init(&end);
@@ -325,6 +327,7 @@ int rpc_stream_open(struct rpc_channel *ch, const char *path, struct rpc_stream 
 {
     struct rpc_stream *s = calloc(1, sizeof *s);
     grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_RECV_INITIAL_METADATA}}, op;
+    grpc_slice method;
 
     if (!s)
         return -ENOMEM;
@@ -333,9 +336,10 @@ int rpc_stream_open(struct rpc_channel *ch, const char *path, struct rpc_stream 
     grpc_metadata_array_init(&s->initial);
     ending_init(&s->end);
     s->cq = grpc_completion_queue_create_for_next(NULL);
-    s->call = grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, s->cq,
-                                       grpc_slice_from_copied_string(path), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC),
-                                       NULL);
+    method = grpc_slice_from_copied_string(path);
+    s->call = grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, s->cq, method, NULL,
+                                       gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_slice_unref(method);
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &s->initial;
     op = ending_op(&s->end);
     pthread_mutex_lock(&s->mu);
