@@ -17,6 +17,8 @@
 
 #define GROW_STEP (64 * MiB)
 #define GROW_MIN  (1 * MiB)
+#define WINDOW    (1ull << 20) /* blocks that are searched at once: 4 GiB, 128 KiB of bitmap */
+#define WINDOWS   4u           /* after so many, a run shorter than wanted will do */
 
 struct epoch {
     uint64_t number, readers;
@@ -29,6 +31,7 @@ struct alloc {
     uint64_t used_blocks; /* bits set */
     uint64_t quarantined; /* of them */
     uint64_t hint;        /* where the next search starts */
+    uint32_t *window;     /* set bits in each WINDOW of the bitmap: full ones are passed over */
     bool no_fallocate;    /* the file system has none: the file grows sparse */
     struct list freed;    /* struct freed, ascending lsn and epoch */
     uint64_t epoch;
@@ -47,6 +50,7 @@ void alloc_close(struct engine *e)
     bitmap_done(&a->used);
     pthread_mutex_destroy(&a->mu);
     free(a->epochs);
+    free(a->window);
     free(a);
     e->alloc = NULL;
 }
@@ -108,7 +112,8 @@ int alloc_open(struct engine *e)
     e->alloc = a;
     if (fstat(e->data_fd, &st))
         return -errno;
-    r = epochs_room(a);
+    a->window = calloc(a->capacity / WINDOW + 1, sizeof *a->window);
+    r = a->window ? epochs_room(a) : -ENOMEM;
     return r ? r : bitmap_init(&a->used, min_u64((uint64_t)st.st_size / PST_BLOCK, a->capacity));
 }
 
@@ -160,6 +165,16 @@ void alloc_freed(struct engine *e, struct freed *f)
     list_push_back(&a->freed, &f->link);
 }
 
+static void set_blocks(struct alloc *a, uint64_t block, uint64_t n)
+{
+    bitmap_set(&a->used, block, n);
+    a->used_blocks += n;
+    for (uint64_t k; n; block += k, n -= k) {
+        k = min_u64(n, WINDOW - block % WINDOW);
+        a->window[block / WINDOW] += (uint32_t)k;
+    }
+}
+
 /* A block that is free already is a caller's bug: it must not be counted, or given to two owners, because of that. */
 static void clear_blocks(struct alloc *a, uint64_t block, uint32_t n)
 {
@@ -170,6 +185,7 @@ static void clear_blocks(struct alloc *a, uint64_t block, uint32_t n)
         }
         bitmap_clear(&a->used, b, 1);
         a->used_blocks--;
+        a->window[b / WINDOW]--;
     }
 }
 
@@ -221,20 +237,44 @@ static int grow(struct engine *e)
     return bitmap_grow(&a->used, from + step);
 }
 
+/* Up to `want` blocks in one run: where they start; 0 when all are taken. */
+static uint64_t find_run(const struct alloc *a, uint64_t want, uint64_t *ret_start)
+{
+    uint64_t n = (a->used.bits + WINDOW - 1) / WINDOW, best = 0, seen = 0;
+    for (uint64_t i = 0; i <= n && best < want; i++) {
+        uint64_t w = (a->hint / WINDOW + i) % max_u64(n, 1), first = w * WINDOW, start = 0, k;
+        struct bitmap view = {a->used.words + first / 64, min_u64(WINDOW, a->used.bits - first)};
+        if (a->window[w] == view.bits)
+            continue;
+        k = bitmap_find_clear(&view, i ? 0 : a->hint % WINDOW, want, &start);
+        if (k > best) {
+            best = k;
+            *ret_start = first + start;
+        }
+        if (++seen >= WINDOWS && best)
+            break;
+    }
+    return best;
+}
+
 /* Under the lock: 1..want blocks, or -ENOSPC. */
 static int64_t claim(struct engine *e, uint32_t want, uint64_t *ret_block)
 {
     struct alloc *a = e->alloc;
     uint64_t n = 0, start = 0;
     if (a->used_blocks < a->used.bits)
-        n = bitmap_find_clear(&a->used, a->hint, want, &start);
-    while (n < want && a->used.bits < a->capacity && !grow(e))
-        n = bitmap_find_clear(&a->used, a->used_blocks < a->used.bits ? start : 0, want, &start);
+        n = find_run(a, want, &start);
+    while (n < want && a->used.bits < a->capacity) {
+        uint64_t end = a->used.bits;
+        if (grow(e))
+            break;
+        a->hint = end; /* for the next claims too: new space is in one piece */
+        n = find_run(a, want, &start);
+    }
     if (!n)
         return -ENOSPC;
-    bitmap_set(&a->used, start, n);
-    a->used_blocks += n;
-    a->hint = start + n;
+    set_blocks(a, start, n);
+    a->hint = (start + n) % a->used.bits;
     *ret_block = start;
     return (int64_t)n;
 }
@@ -277,8 +317,7 @@ int alloc_mark(struct engine *e, uint64_t block, uint32_t nblocks)
         return -ERANGE;
     if (!bitmap_range_clear(&a->used, block, nblocks))
         return -EEXIST;
-    bitmap_set(&a->used, block, nblocks);
-    a->used_blocks += nblocks;
+    set_blocks(a, block, nblocks);
     return 0;
 }
 
@@ -336,7 +375,7 @@ int alloc_scan(struct engine *e, const struct errmsg *m)
         if (r == -EIO && e->opt.check_to && idx_iter_key(it, &len))
             r = 0; /* the check of the index reports it */
         if (r == -EIO && m && m->size && !m->p[0])
-            fail(m, -EIO, "%s: a damaged chunk record; run `penstock check %s`", e->dir, e->dir);
+            fail(m, -EIO, "%s: a chunk record is damaged; run `penstock check --rebuild-index %s`", e->dir, e->dir);
     }
     idx_iter_free(it);
     return r;

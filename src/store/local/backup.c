@@ -96,6 +96,8 @@ static int backup_begin(struct backup *b, const char *dir)
     close(fd);
     if (mkdirat(to->dir_fd, "log", 0700) || fsync(to->dir_fd))
         return -errno;
+    if (sync_parent(to->dir_fd))
+        return -EIO;
     to->data_fd = make_file(to->dir_fd, "data");
     to->super_fd = to->data_fd < 0 ? to->data_fd : make_file(to->dir_fd, "superblock");
     return to->super_fd < 0 ? to->super_fd : 0;

@@ -41,6 +41,7 @@ int path_join(char *ret, size_t size, const char *dir, const char *name); /* -EN
 int remove_tree(int dir_fd, const char *name); /* a folder of files, or nothing there */
 int folder_used(struct engine *e);            /* 1: there is more than a lock file, 0 or -errno */
 int wipe_half_made(struct engine *e);
+int sync_parent(int dir_fd); /* the entry of a new folder is durable */
 
 /* ---- index.c: the only file that knows RocksDB ---- */
 

@@ -326,14 +326,23 @@ static int open_data(struct engine *e, const struct errmsg *m)
     return 0;
 }
 
+int sync_parent(int dir_fd)
+{
+    cleanup_close int fd = openat(dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) ? -errno : 0;
+}
+
 static int open_folder(struct engine *e, const struct errmsg *m)
 {
+    bool made = false;
     e->dir_fd = open(e->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (e->dir_fd < 0 && errno == ENOENT && e->opt.create && !mkdir(e->dir, 0700))
+    if (e->dir_fd < 0 && errno == ENOENT && e->opt.create && !mkdir(e->dir, 0700)) {
         e->dir_fd = open(e->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        made = e->dir_fd >= 0;
+    }
     if (e->dir_fd < 0)
         return fail(m, -errno, "%s: %s", e->dir, err_text(errno));
-    return 0;
+    return made && sync_parent(e->dir_fd) ? fail(m, -EIO, "%s: the folder above cannot be flushed", e->dir) : 0;
 }
 
 int super_open(struct engine *e, bool *ret_new, const struct errmsg *m)
