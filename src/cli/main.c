@@ -65,9 +65,6 @@ int main(int argc, char **argv)
     pst_backend_register(&pst_local_backend);
     pst_backend_register(&pst_remote_backend);
     pst_backend_register(&pst_remote_unix_backend);
-    pst_backend_register(&pst_remote_backend);
-    pst_backend_register(&pst_remote_unix_backend);
-    pst_backend_register(&pst_remote_unix_backend);
     if (argc < 2) {
         print_help(stderr);
         return EXIT_USAGE;
