@@ -2,6 +2,8 @@
 #define FX_BARE
 #include "local_fixture.h"
 
+#include "log.h"
+
 #include <sys/mount.h>
 
 static const char *self;
@@ -425,6 +427,80 @@ static void threads_commit_sync_and_checkpoint_at_once(void **state)
     eng_close(e);
 }
 
+/* From now on what is written to fd fails. */
+static void break_fd(int fd, const char *by)
+{
+    int bad = open(by, O_RDWR);
+    assert_true(bad >= 0);
+    assert_int_equal(dup2(bad, fd), fd);
+    close(bad);
+}
+
+static void a_log_that_cannot_be_written_makes_the_store_read_only(void **state)
+{
+    struct engine *e = fx_open();
+    struct waiter w = {.w = {.fn = waited}};
+    uint64_t lsn;
+    (void)state;
+    assert_int_equal(put_n(e, 1, &lsn), 0);
+    assert_int_equal(eng_sync(e, lsn), 0);
+    break_fd(e->wal->cur->fd, "/dev/full");
+    assert_int_equal(put_n(e, 2, &lsn), 0);
+    assert_int_equal(eng_sync(e, lsn), -EIO);
+    assert_int_equal(put_n(e, 3, &lsn), -EIO);
+    assert_int_equal(eng_writable(e), -EIO);
+    assert_int_equal(sync_checkpoint(e), -EIO);
+    w.w.lsn = lsn;
+    eng_sync_async(e, &w.w);
+    while (!atomic_load(&w.calls))
+        usleep(1000);
+    assert_int_equal(w.err, -EIO);
+    assert_int_equal(prefix_length(e, 5), 2); /* reading goes on */
+    eng_close(e);
+    e = fx_open();
+    assert_int_equal(prefix_length(e, 5), 1); /* the index was not flushed past the log */
+    eng_close(e);
+}
+
+static void a_data_file_that_cannot_be_flushed_keeps_the_record_from_the_log(void **state)
+{
+    struct engine *e = fx_open();
+    uint64_t lsn;
+    int fds[2];
+    (void)state;
+    assert_int_equal(put_n(e, 1, &lsn), 0);
+    assert_int_equal(eng_sync(e, lsn), 0);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(dup2(fds[1], e->data_fd), e->data_fd); /* fdatasync: EINVAL */
+    eng_data_written(e);
+    assert_int_equal(put_n(e, 2, &lsn), 0);
+    assert_int_equal(eng_sync(e, lsn), -EIO);
+    eng_close(e);
+    close(fds[0]);
+    close(fds[1]);
+    e = fx_open();
+    assert_int_equal(prefix_length(e, 5), 1);
+    eng_close(e);
+}
+
+static void one_damaged_superblock_is_no_harm(void **state)
+{
+    char path[128];
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct engine *e;
+        int fd;
+        assert_int_equal(fx_child(self, "recycle", "0"), 0);
+        snprintf(path, sizeof path, "%s/superblock", fx_dir);
+        fd = open(path, O_RDWR);
+        assert_int_equal(pwrite(fd, "broken", 6, copy * 4096 + 100), 6);
+        close(fd);
+        e = fx_open();
+        assert_int_equal(prefix_length(e, 120), 100);
+        eng_close(e);
+    }
+}
+
 static int remove_keys(struct engine *e, uint64_t from, uint64_t to)
 {
     for (uint64_t n = from; n < to; n++) {
@@ -491,6 +567,9 @@ int main(int argc, char **argv)
         T(an_older_index_is_refused),
         T(asynchronous_waits_are_called_once_when_durable),
         T(unsynced_records_become_durable_by_themselves),
+        T(a_log_that_cannot_be_written_makes_the_store_read_only),
+        T(a_data_file_that_cannot_be_flushed_keeps_the_record_from_the_log),
+        T(one_damaged_superblock_is_no_harm),
         T(threads_commit_sync_and_checkpoint_at_once),
         T(a_full_file_system_refuses_new_data_and_still_deletes),
     };

@@ -19,7 +19,7 @@ struct reader {
     uint8_t *buf;      /* one segment */
     size_t at;         /* index in wal->used of the segment where the chain stands */
     uint64_t off;
-    uint64_t from_seq, from_off; /* nothing before this position is looked at */
+    uint64_t from_seq; /* nothing before this segment is looked at */
 };
 
 struct view {
@@ -148,33 +148,31 @@ static int drop_rest(struct reader *rd)
     return fsync(w->dir_fd) ? -errno : 0;
 }
 
-/* The segment to start from: the checkpoint's, or for an older index the last one that begins early enough. */
-static int find_start(struct reader *rd)
+/*
+ * The last segment that begins early enough; within it, the checkpoint's position if it is there. (The superblock may be
+ * an older copy: what it names may be in use again.)
+ */
+static bool find_start(struct reader *rd)
 {
-    struct engine *e = rd->e;
-    struct wal *w = e->wal;
-    bool found = false;
-    rd->off = LOG_BLOCK;
+    const struct super *super = &rd->e->super;
+    struct wal *w = rd->e->wal;
+    const struct segment *start = NULL;
     for (size_t i = 0; i < w->nused; i++) {
-        struct segment *s = w->used[i];
-        if (s->damaged)
+        if (w->used[i]->damaged || w->used[i]->first_lsn > rd->applied + 1)
             continue;
-        if (rd->applied >= e->super.log_lsn && s->seq == e->super.log_seq) {
-            rd->at = i;
-            rd->off = max_u64(e->super.log_off, LOG_BLOCK);
-            rd->expected = e->super.log_lsn + 1;
-            rd->from_seq = s->seq;
-            return 1;
-        }
-        if (s->first_lsn <= rd->applied + 1) {
-            rd->at = i;
-            rd->expected = s->first_lsn;
-            found = true;
-        }
+        start = w->used[i];
+        rd->at = i;
     }
-    if (found)
-        rd->from_seq = w->used[rd->at]->seq;
-    return found;
+    if (!start)
+        return false;
+    rd->from_seq = start->seq;
+    rd->off = LOG_BLOCK;
+    rd->expected = start->first_lsn;
+    if (rd->applied >= super->log_lsn && start->seq == super->log_seq) {
+        rd->off = max_u64(align_down(super->log_off, 8), LOG_BLOCK);
+        rd->expected = super->log_lsn + 1;
+    }
+    return true;
 }
 
 static int replay_chain(struct reader *rd)
@@ -205,8 +203,7 @@ int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const str
                     (unsigned long long)e->super.log_lsn, e->dir);
     if (posix_memalign((void **)&rd.buf, LOG_BLOCK, e->super.segment))
         return -ENOMEM;
-    r = find_start(&rd);
-    if (r == 1) {
+    if (find_start(&rd)) {
         r = replay_chain(&rd);
     } else {
         bool any = false;
