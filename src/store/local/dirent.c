@@ -70,7 +70,7 @@ int cookie_decode(const void *p, size_t n, struct dent *ret, char *ret_name)
     return 0;
 }
 
-static void put_both(struct txn *t, uint64_t cont, uint64_t dir, const char *name, const struct dent *d)
+void dirent_put(struct txn *t, uint64_t cont, uint64_t dir, const char *name, const struct dent *d)
 {
     struct key k = dirent_key(cont, dir, name), ck = cookie_key(cont, dir, d->cookie);
     uint8_t v[18], cv[10 + PST_NAME_MAX];
@@ -120,7 +120,7 @@ int dir_find(struct engine *e, uint64_t cont, uint64_t dir, const char *name, st
 void dir_add(struct txn *t, uint64_t cont, struct inode *dir, const char *name, uint64_t ino, uint32_t type)
 {
     struct dent d = {.ino = ino, .type = type, .cookie = dir->next_cookie++};
-    put_both(t, cont, dir->a.ino, name, &d);
+    dirent_put(t, cont, dir->a.ino, name, &d);
     dir->entries++;
     dir->digest += dirent_hash(name, &d);
 }
@@ -138,6 +138,6 @@ void dir_set(struct txn *t, uint64_t cont, struct inode *dir, const char *name, 
              uint32_t type)
 {
     struct dent d = {.ino = ino, .type = type, .cookie = old->cookie};
-    put_both(t, cont, dir->a.ino, name, &d);
+    dirent_put(t, cont, dir->a.ino, name, &d);
     dir->digest += dirent_hash(name, &d) - dirent_hash(name, old);
 }

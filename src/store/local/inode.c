@@ -464,45 +464,62 @@ int held_take(struct held *h, struct engine *e, uint64_t cont, const uint64_t *i
  * at mark + NS_INO_WINDOW: a number that a client may have seen is not used again, even if its object did not survive.
  * A clean close leaves the exact number and says so.
  */
-static int ino_write_mark(struct ns *ns, uint64_t mark, bool clean)
+static struct key ino_key(void)
 {
     struct key k = key_begin(KEY_SYSTEM);
+    key_bytes(&k, "ino", 3);
+    return k;
+}
+
+static int ino_write_mark(struct engine *e, uint64_t mark, bool clean)
+{
+    struct key k = ino_key();
     uint8_t v[9];
     le64 m = put_le64(mark);
-    struct txn *t = txn_new(ns->e);
+    struct txn *t = txn_new(e);
     uint64_t lsn;
 
     if (!t)
         return -ENOMEM;
-    key_bytes(&k, "ino", 3);
     memcpy(v, m.b, 8);
     v[8] = clean;
     txn_put(t, &k, v, sizeof v);
     txn_set_reserved(t); /* a full store opens, so that space can be made */
     int r = txn_commit(t, &lsn);
-    return r ? r : eng_sync(ns->e, lsn);
+    return r ? r : eng_sync(e, lsn);
+}
+
+int ino_bound(struct engine *e, uint64_t *ret)
+{
+    struct key k = ino_key();
+    struct wbuf v = {0};
+    int r = idx_get(e, NULL, &k, &v);
+
+    if (r == 0) {
+        struct rbuf rb = rbuf_of(v.data, v.len);
+        uint64_t mark = rbuf_u64(&rb);
+        bool clean = rbuf_u8(&rb);
+        if (rbuf_end(&rb) || mark <= PST_ROOT_INO || mark > UINT64_MAX - NS_INO_WINDOW)
+            r = -EIO;
+        else
+            *ret = clean ? mark : mark + NS_INO_WINDOW;
+    }
+    wbuf_done(&v);
+    return r;
+}
+
+int ino_set_bound(struct engine *e, uint64_t next)
+{
+    return ino_write_mark(e, next, true);
 }
 
 int ino_open(struct ns *ns)
 {
-    struct key k = key_begin(KEY_SYSTEM);
-    struct wbuf v = {0};
     uint64_t next = PST_ROOT_INO + 1;
+    int r = ino_bound(ns->e, &next);
 
-    key_bytes(&k, "ino", 3);
-    int r = idx_get(ns->e, NULL, &k, &v);
-    if (r == 0) {
-        struct rbuf rb = rbuf_of(v.data, v.len);
-        next = rbuf_u64(&rb);
-        bool clean = rbuf_u8(&rb);
-        if (rbuf_end(&rb) || next <= PST_ROOT_INO)
-            r = -EIO;
-        else if (!clean)
-            next += NS_INO_WINDOW;
-    }
-    wbuf_done(&v);
     if (r == 0 || r == -ENOENT)
-        r = ino_write_mark(ns, next, false);
+        r = ino_write_mark(ns->e, next, false);
     if (r)
         return r;
     ns->next_ino = ns->ino_durable = next;
@@ -511,7 +528,7 @@ int ino_open(struct ns *ns)
 
 void ino_close(struct ns *ns)
 {
-    int r = ino_write_mark(ns, ns->next_ino, true);
+    int r = ino_write_mark(ns->e, ns->next_ino, true);
     if (r)
         log_debug("the mark of object numbers was not written: %d", r); /* the next open leaves a gap instead */
 }
@@ -519,7 +536,7 @@ void ino_close(struct ns *ns)
 int ino_new(struct ns *ns, uint64_t *ret)
 {
     if (ns->next_ino >= ns->ino_durable + NS_INO_WINDOW) {
-        int r = ino_write_mark(ns, ns->next_ino, false);
+        int r = ino_write_mark(ns->e, ns->next_ino, false);
         if (r)
             return r;
         ns->ino_durable = ns->next_ino;

@@ -46,6 +46,8 @@ void data_stats(struct engine *e, pst_stat_fn fn, void *user);
  */
 struct check;
 void check_problem(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether findings may be repaired where nothing is lost by it. */
+bool check_repairs(const struct check *c);
 int ns_check(struct engine *e, struct check *c);
 int data_check(struct engine *e, struct check *c);
 

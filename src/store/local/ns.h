@@ -141,6 +141,9 @@ void cache_forget(struct ns *ns, uint64_t cont, uint64_t ino);
 /* A number that was never used, also for a container. Under the namespace lock, without inode locks: see inode.c. */
 int ino_new(struct ns *ns, uint64_t *ret);
 int ino_open(struct ns *ns);
+/* For check: no number from *ret on was ever handed out (-ENOENT in a new store); makes it so. */
+int ino_bound(struct engine *e, uint64_t *ret);
+int ino_set_bound(struct engine *e, uint64_t next);
 /* After the last transaction: numbers go on without a gap. */
 void ino_close(struct ns *ns);
 void attr_encode(struct wbuf *w, const struct pst_attr *a);
@@ -175,6 +178,8 @@ struct key cookie_key(uint64_t cont, uint64_t dir, uint64_t cookie);
 int dirent_decode(const void *p, size_t n, struct dent *ret);
 /* The name goes into ret_name, PST_NAME_MAX + 1 bytes. */
 int cookie_decode(const void *p, size_t n, struct dent *ret, char *ret_name);
+/* Writes both keys; the directory's record is the caller's. */
+void dirent_put(struct txn *t, uint64_t cont, uint64_t dir, const char *name, const struct dent *d);
 uint64_t dirent_hash(const char *name, const struct dent *d);
 /* 0, -ENOENT, -EIO. */
 int dir_find(struct engine *e, uint64_t cont, uint64_t dir, const char *name, struct dent *ret);
@@ -192,6 +197,7 @@ int dir_usable(struct engine *e, uint64_t cont, const struct pst_ctx *ctx, uint6
 
 /* ---- objects that are open (opens.c) ---- */
 
+struct key orphan_key(uint64_t cont, uint64_t ino);
 int opens_open(struct ns *ns);
 void opens_close(struct ns *ns);
 /* for_writing: some open of it was for writing. */
@@ -232,6 +238,9 @@ int reply_seen_attr(struct engine *e, const struct pst_ctx *ctx, enum reply_kind
 /* The day a record was last used, from its value; -EBADMSG. */
 int reply_day(const void *p, size_t n, uint32_t *ret);
 uint32_t reply_today(void);
+
+/* For check: whether an extended attribute's value is one (xattr.c). */
+bool xattr_value_valid(const void *p, size_t n);
 
 /* ---- background deleter (gc.c) ---- */
 

@@ -104,7 +104,7 @@ void opens_forget(struct ns *ns, uint64_t cont)
 
 /* ---- objects without names ---- */
 
-static struct key orphan_key(uint64_t cont, uint64_t ino)
+struct key orphan_key(uint64_t cont, uint64_t ino)
 {
     struct key k = key_begin(KEY_ORPHAN);
     key_u64(&k, cont);

@@ -19,6 +19,11 @@ static struct key xattr_key(uint64_t cont, uint64_t ino, const char *name)
     return k;
 }
 
+bool xattr_value_valid(const void *p, size_t n)
+{
+    return n >= 1 && n <= PST_XATTR_SIZE_MAX + 1 && *(const uint8_t *)p == XATTR_FORMAT;
+}
+
 static bool is_root(const struct pst_cred *cred)
 {
     return !cred || cred->uid == 0;
@@ -69,7 +74,7 @@ int64_t local_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t i
         r = idx_get(engine_of_cont(c), NULL, &k, &v);
         r = r == -ENOENT ? -ENODATA : r;
     }
-    if (r == 0 && (v.len == 0 || v.data[0] != XATTR_FORMAT))
+    if (r == 0 && !xattr_value_valid(v.data, v.len))
         r = -EIO;
     if (r == 0) {
         r = (int64_t)v.len - 1;
