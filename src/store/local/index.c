@@ -172,6 +172,13 @@ static rocksdb_options_t *options_new(struct engine *e, bool create, struct inde
     return o;
 }
 
+static atomic_bool used;
+
+bool index_was_used(void)
+{
+    return used;
+}
+
 int index_open(struct engine *e, bool create, const struct errmsg *m)
 {
     struct index *x = calloc(1, sizeof *x);
@@ -182,6 +189,7 @@ int index_open(struct engine *e, bool create, const struct errmsg *m)
         return r ? r : -ENOMEM;
     }
     e->index = x;
+    used = true;
     x->opt = options_new(e, create, x);
     if (!x->opt)
         return fail(m, -EIO, "%s: the index library refuses its options", e->dir);

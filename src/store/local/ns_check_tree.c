@@ -187,9 +187,9 @@ static int visit_cookie(struct nsck *s, const uint8_t *k, size_t klen, const uin
     ck_problem(s, "directory %llu: entry '%s' is in listings, but cannot be found by its name",
                (unsigned long long)o->ino, name);
     struct ck_obj *target = ck_find(s, d.ino);
-    if (!s->repair || !target)
+    if (!target)
         return 0;
-    target->refs++;
+    target->refs++; /* one half is enough to know the entry: it counts */
     struct ck_dir *dir = ck_dir(s, o);
     if (target->dir && !ck_dir(s, target)->found_in)
         ck_dir(s, target)->found_in = o->ino;
@@ -197,7 +197,7 @@ static int visit_cookie(struct nsck *s, const uint8_t *k, size_t klen, const uin
     dir->seen_digest += dirent_hash(name, &d);
     dir->top_cookie = max_u64(dir->top_cookie, d.cookie);
     dir->subdirs += d.type == S_IFDIR;
-    return fix_entry(s, o->ino, name, &d);
+    return s->repair ? fix_entry(s, o->ino, name, &d) : 0;
 }
 
 /* ---- the rest ---- */

@@ -46,6 +46,7 @@ int sync_parent(int dir_fd); /* the entry of a new folder is durable */
 /* ---- index.c: the only file that knows RocksDB ---- */
 
 int index_open(struct engine *e, bool create, const struct errmsg *m);
+bool index_was_used(void); /* by this process, ever */
 /* Without a flush: what is not flushed stays in the log. */
 void index_close(struct engine *e);
 /* LSN of the last transaction in the index; 0 when there is none. */
