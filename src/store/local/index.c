@@ -162,7 +162,16 @@ static rocksdb_options_t *options_new(struct engine *e, bool create, struct inde
     rocksdb_options_set_stats_persist_period_sec(o, 0);
     rocksdb_options_set_skip_stats_update_on_db_open(o, 1);
 
-    x->cache = rocksdb_cache_create_lru(e->opt.cache_mb * MiB);
+    /* Few shards: with the default, a shard of a small cache is smaller than the blocks that it should hold. */
+    rocksdb_lru_cache_options_t *lru = rocksdb_lru_cache_options_create();
+    rocksdb_lru_cache_options_set_capacity(lru, e->opt.cache_mb * MiB);
+    rocksdb_lru_cache_options_set_num_shard_bits(lru, 2);
+    x->cache = rocksdb_cache_create_lru_opts(lru);
+    rocksdb_lru_cache_options_destroy(lru);
+    /* Filters and indexes in parts of a block's size: a whole one of a large table would not stay in the cache. */
+    rocksdb_block_based_options_set_index_type(t, rocksdb_block_based_table_index_type_two_level_index_search);
+    rocksdb_block_based_options_set_partition_filters(t, 1);
+    rocksdb_block_based_options_set_pin_top_level_index_and_filter(t, 1);
     rocksdb_block_based_options_set_block_cache(t, x->cache);
     rocksdb_block_based_options_set_cache_index_and_filter_blocks(t, 1);
     rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(t, 1);
