@@ -107,7 +107,7 @@ int fab_listen(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, 
 
 static void start_timer(struct fab_conn *c)
 {
-    c->deadline_ns = now_ns() + FAB_CONNECT_TIMEOUT_NS;
+    c->deadline_ns = now_ns() + c->s->f->connect_ns;
     list_push_back(&c->s->connecting, &c->state_link);
 }
 
@@ -125,12 +125,18 @@ int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len,
     if (data_len > FAB_CM_DATA_MAX)
         return -EMSGSIZE;
     info = info_with(s->f, addr, false);
-    if (!info)
+    c = info ? fab_conn_new(s) : NULL;
+    if (!c) {
+        if (info)
+            s->f->lib->freeinfo(info);
         return -ENOMEM;
-    r = fab_conn_new(s, info, &c);
+    }
+    r = fab_conn_open(c, info);
     s->f->lib->freeinfo(info);
-    if (r)
+    if (r) {
+        fab_conn_drop(c);
         return r;
+    }
     fab_peer_text(addr, c->peer, sizeof c->peer);
     hello_make(s, &hello);
     memcpy(param, &hello, sizeof hello);
@@ -169,12 +175,12 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
     struct fab_conn *c;
     int r = hello_read(data, len, &theirs);
 
-    /* Junk is refused before it costs anything. */
+    /* A stranger costs next to nothing: no endpoint and no receives before it is admitted. */
     if (r)
         return r;
-    r = fab_conn_new(s, info, &c);
-    if (r)
-        return r;
+    c = fab_conn_new(s);
+    if (!c)
+        return -ENOMEM;
     if (info->dest_addr) {
         fab_peer_text(info->dest_addr, c->peer, sizeof c->peer);
         c->peer_hash = fab_peer_hash(info->dest_addr);
@@ -184,15 +190,21 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
         c->user = s->cb.on_connect(c, (const uint8_t *)data + sizeof theirs, len - sizeof theirs, s->user);
         r = c->user ? 0 : -EACCES;
     }
-    if (!r) {
-        c->announced = true;
-        hello_make(s, &ours);
-        r = c->state == FAB_CLOSING ? -ECANCELED : fi_accept(c->ep, &ours, sizeof ours);
+    if (r) {
+        fab_conn_drop(c);
+        return r;
     }
-    if (!r)
-        start_timer(c);
+    c->announced = true;
+    r = c->state == FAB_CLOSING ? -ECANCELED : fab_conn_open(c, info);
+    if (!r) {
+        hello_make(s, &ours);
+        r = fi_accept(c->ep, &ours, sizeof ours);
+        r = r ? fab_errno(r) : 0;
+    }
+    if (r)
+        fab_conn_fail(c, r);
     else
-        fab_conn_fail(c, c->announced ? fab_errno(r) : 0);
+        start_timer(c);
     return r;
 }
 
@@ -213,7 +225,7 @@ static void on_up(struct fab_shard *s, const struct cm_event *ev, size_t len)
 
     if (!c || c->state != FAB_CONNECTING)
         return;
-    if (!c->credits_max) {
+    if (!c->granted) {
         /* We asked: the answer has what the other side grants. */
         r = hello_read(ev->data, len, &h);
         if (!r)

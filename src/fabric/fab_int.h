@@ -37,10 +37,12 @@ struct fab {
     struct fi_info *info; /* the chosen one */
     struct fab_info facts;
     uint32_t credits;
-    uint64_t spin_ns;
+    uint64_t spin_ns, connect_ns, half_open_ns;
     bool need_local_mr; /* local buffers need a registration */
     bool tcp_like;      /* the provider runs on kernel TCP sockets of this process */
     bool bounded_cq;    /* a completion queue that overflows is broken */
+    bool double_flush;  /* an endpoint must not be closed with a read under way (conn.c) */
+    bool sticky_fds;    /* a queue's descriptor stays readable after its first event (shard.c) */
 };
 
 /* The transport's own bytes in front of each message. */
@@ -50,8 +52,11 @@ struct fab_head {
 };
 enum { FAB_T_DATA = 1, FAB_T_CREDIT = 2, FAB_T_BYE = 3 };
 #define FAB_SLOT_BYTES 8256u /* header and message, a multiple of a cache line */
-/* Receives beyond the credits: two credit messages and a BYE may be under way (docs/protocol.md). */
-#define FAB_EXTRA_RECVS 3u
+/*
+ * Receives beyond the credits: two credit messages and a BYE may be under way (docs/protocol.md), and the message that
+ * on_message has in hands counts as free again, so that the answer given there brings its credit back.
+ */
+#define FAB_EXTRA_RECVS 4u
 
 /* In front of the user's connect and accept data. */
 struct fab_hello {
@@ -102,12 +107,12 @@ struct fab_conn {
     uint32_t nrecvs, nsends;
     struct list free_sends, early, pending; /* pending: sends and RMAs in order */
     struct list posted;                     /* RMAs that the provider has */
-    uint32_t recvs_posted, sends_posted, rmas_posted;
+    uint32_t recvs_posted, sends_posted, rmas_posted, reads_posted; /* reads are among the RMAs */
 
-    uint32_t credits, credits_max; /* of the peer's receives: left, granted */
-    uint32_t msg_max;              /* what the peer takes */
-    uint32_t owed;                 /* receives that the peer does not know to be free again */
-    uint32_t granted;              /* our receives for its messages */
+    uint32_t granted; /* messages under way in each direction; 0: not known yet */
+    uint32_t credits; /* left of it for us */
+    uint32_t owed;    /* receives that the peer does not know to be free again */
+    uint32_t msg_max; /* what the peer takes */
     bool credit_msg_due, want_send, counted;
 
     struct fab_conn_stats stats;
@@ -157,11 +162,13 @@ int fab_errno(int64_t fi_err);
 void fab_mrs_drop(struct fab_shard *s);
 
 /* conn.c */
-/* info: the endpoint's. Bound, enabled and with its receives posted; on s->conns. */
-int fab_conn_new(struct fab_shard *s, struct fi_info *info, struct fab_conn **ret);
+/* On s->conns, without an endpoint. */
+struct fab_conn *fab_conn_new(struct fab_shard *s);
+/* The endpoint, bound, enabled and with its receives posted. After a failure the connection is to be ended. */
+int fab_conn_open(struct fab_conn *c, struct fi_info *info);
 /* Closes its endpoint too; only before the user knows of it. */
 void fab_conn_drop(struct fab_conn *c);
-/* What the peer of a connect request or reply grants: the send side. 0 or -errno. */
+/* Both sides use the smaller of what both grant. 0 or -EPROTO. */
 int fab_conn_grant(struct fab_conn *c, uint32_t credits, uint32_t msg_max);
 /* All its operations come back, then on_closed. */
 void fab_conn_fail(struct fab_conn *c, int err);
@@ -172,7 +179,6 @@ void fab_conns_retry(struct fab_shard *s);
 void fab_conn_retry_later(struct fab_conn *c);
 /* "192.0.2.1:4711", "[2001:db8::1]:4711". */
 void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size);
-uint64_t fab_peer_hash(const struct sockaddr *sa);
 
 /* cm.c */
 int fab_cm_events(struct fab_shard *s);
@@ -195,6 +201,13 @@ void fab_rma_done(struct fab_rma *r, int err);
 
 /* shard.c: reads completions until there are none, at most max; the number, or -errno. */
 int fab_cq_events(struct fab_shard *s, int max);
+
+/* sockets.c */
+void fab_each_socket(void (*fn)(int fd, void *arg), void *arg);
+/* Shuts the connection's own socket down, behind libfabric's back, which takes it for the peer's end. */
+void fab_socket_cut(struct fab_conn *c);
+/* Of address and port; never 0. */
+uint64_t fab_peer_hash(const struct sockaddr *sa);
 
 /* halfopen.c: TCP connections to the listener that are not one of ours (yet). */
 void fab_halfopen_tune(struct fab_shard *s);

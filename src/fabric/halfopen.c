@@ -1,6 +1,5 @@
 #include "fab_int.h"
 
-#include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -11,11 +10,9 @@
  * one stops the thread for good. libfabric has no call for either, but the sockets are this process's:
  *
  *   - the listener gets a receive time-out, which accepted sockets inherit until libfabric makes them non-blocking;
- *   - TCP connections to the listener's address that belong to no connection of the shard after FAB_HALF_OPEN_NS are shut
+ *   - TCP connections to the listener's address that belong to no connection of the shard after half_open_ms are shut
  *     down (not closed: they are libfabric's), which it takes as their end and frees them;
  *   - one that is still there long after has been forgotten by libfabric (net does that): it is closed.
- *
- * The descriptors are found in /proc/self/fd; without it there is no limit but RLIMIT_NOFILE.
  */
 
 #define RECV_TIMEOUT_US 10000
@@ -27,30 +24,6 @@ struct fab_suspect {
     ino_t ino; /* of the socket: numbers are used again */
     uint64_t since_ns, cut_ns, cut_reads;
 };
-
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-    return h ^ h >> 29;
-}
-
-/* Of address and port; never 0. */
-uint64_t fab_peer_hash(const struct sockaddr *sa)
-{
-    uint64_t h = 1, w[2];
-
-    if (sa->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)sa;
-
-        h = mix(mix(h, in->sin_addr.s_addr), in->sin_port);
-    } else if (sa->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const void *)sa;
-
-        memcpy(w, &in6->sin6_addr, sizeof w);
-        h = mix(mix(mix(h, w[0]), w[1]), in6->sin6_port);
-    }
-    return h ? h : 1;
-}
 
 static bool same_local(const struct fab_shard *s, int fd)
 {
@@ -75,28 +48,27 @@ static bool same_local(const struct fab_shard *s, int fd)
 }
 
 /* Calls fn for each TCP socket with the listener's local address. */
+struct filter {
+    struct fab_shard *s;
+    void (*fn)(struct fab_shard *s, int fd, bool listens, void *arg);
+    void *arg;
+};
+
+static void filter_one(int fd, void *arg)
+{
+    const struct filter *f = arg;
+    int listens = 0;
+    socklen_t len = sizeof listens;
+
+    if (same_local(f->s, fd) && !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len))
+        f->fn(f->s, fd, listens, f->arg);
+}
+
 static void each_socket(struct fab_shard *s, void (*fn)(struct fab_shard *s, int fd, bool listens, void *arg), void *arg)
 {
-    DIR *d = opendir("/proc/self/fd");
-    struct dirent *de;
+    struct filter f = {s, fn, arg};
 
-    if (!d)
-        return;
-    while ((de = readdir(d))) {
-        char *end;
-        long fd = strtol(de->d_name, &end, 10);
-        int type = 0, listens = 0;
-        socklen_t len = sizeof type;
-
-        if (*end || end == de->d_name || fd == dirfd(d))
-            continue;
-        if (getsockopt((int)fd, SOL_SOCKET, SO_TYPE, &type, &len) || type != SOCK_STREAM || !same_local(s, (int)fd))
-            continue;
-        len = sizeof listens;
-        if (!getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len))
-            fn(s, (int)fd, listens, arg);
-    }
-    closedir(d);
+    fab_each_socket(filter_one, &f);
 }
 
 static void tune_one(struct fab_shard *s, int fd, bool listens, void *arg)
@@ -117,7 +89,7 @@ void fab_halfopen_tune(struct fab_shard *s)
 void fab_halfopen_arm(struct fab_shard *s, uint64_t now)
 {
     if (!s->scan_ns)
-        s->scan_ns = now + FAB_HALF_OPEN_NS;
+        s->scan_ns = now + s->f->half_open_ns;
 }
 
 struct scan {
@@ -178,7 +150,7 @@ static void look_at(struct fab_shard *s, int fd, bool listens, void *arg)
 static bool judge(struct fab_shard *s, struct fab_suspect *u, uint64_t now)
 {
     if (!u->cut_ns) {
-        if (now - u->since_ns < FAB_HALF_OPEN_NS)
+        if (now - u->since_ns < s->f->half_open_ns)
             return true;
         (void)shutdown(u->fd, SHUT_RDWR);
         u->cut_ns = now;

@@ -163,14 +163,13 @@ int fab_msg_post_recv(struct fab_conn *c, struct fab_slot *slot)
 static int take_credits(struct fab_conn *c, uint32_t n, bool needed)
 {
     /* More than was granted: the peer counts wrongly or lies. */
-    if (n > c->credits_max - c->credits || (needed && !n))
+    if (n > c->granted - c->credits || (needed && !n))
         return -EPROTO;
     c->credits += n;
     return 0;
 }
 
-/* The receive is free again; a data message's credit is owed to the peer from now on. */
-static void recycle(struct fab_conn *c, struct fab_slot *slot, bool data)
+static void recycle(struct fab_conn *c, struct fab_slot *slot)
 {
     int e;
 
@@ -181,9 +180,6 @@ static void recycle(struct fab_conn *c, struct fab_slot *slot, bool data)
         fab_conn_fail(c, e);
         return;
     }
-    if (!data)
-        return;
-    c->owed++;
     if (c->owed < (c->granted + 1) / 2 || c->credit_msg_due)
         return;
     /* Not at once: an answer that is under way in the user's hands will carry it for nothing. */
@@ -221,9 +217,10 @@ void fab_msg_arrived(struct fab_conn *c, struct fab_slot *slot, size_t len)
     }
     if (h.type == FAB_T_DATA) {
         c->stats.msgs_in++;
+        c->owed++;
         c->s->cb.on_message(c, slot->buf + sizeof h, len - sizeof h, c->user);
     }
-    recycle(c, slot, h.type == FAB_T_DATA);
+    recycle(c, slot);
     tell_sendable(c);
 }
 

@@ -101,6 +101,9 @@ static int take_facts(struct fab *f, char *err, size_t size)
     f->need_local_mr = f->facts.mr_mode & FI_MR_LOCAL;
     f->tcp_like = !strcmp(f->facts.provider, "tcp") || !strcmp(f->facts.provider, "net");
     f->bounded_cq = f->facts.rdma;
+    f->double_flush = f->tcp_like && f->lib->version() < FI_VERSION(1, 18);
+    f->sticky_fds = !strcmp(f->facts.provider, "net") ||
+                    (f->tcp_like && FI_MAJOR(f->lib->version()) == 1 && FI_MINOR(f->lib->version()) == 18);
     return 0;
 }
 
@@ -125,6 +128,8 @@ int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t e
     f->credits = (uint32_t)min_u64(cfg->credits ? cfg->credits : FAB_CREDITS, FAB_CREDITS_MAX);
     f->credits = (uint32_t)min_u64(f->credits, f->info->rx_attr->size - FAB_EXTRA_RECVS);
     f->spin_ns = cfg->spin_us == UINT32_MAX ? UINT64_MAX : (cfg->spin_us ? cfg->spin_us : FAB_SPIN_US) * 1000ull;
+    f->connect_ns = (cfg->connect_ms ? cfg->connect_ms : FAB_CONNECT_MS) * NSEC_PER_MSEC;
+    f->half_open_ns = (cfg->half_open_ms ? cfg->half_open_ms : FAB_HALF_OPEN_MS) * NSEC_PER_MSEC;
     *ret = f;
     return 0;
 }

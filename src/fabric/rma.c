@@ -35,6 +35,7 @@ int fab_rma_post(struct fab_conn *c, struct fab_rma *r)
         return e == -FI_EAGAIN ? -EAGAIN : fab_errno(e);
     list_push_back(&c->posted, &r->link);
     c->rmas_posted++;
+    c->reads_posted += !r->write;
     return 0;
 }
 

@@ -28,17 +28,21 @@
 #define FAB_CM_DATA_MAX 48u
 #define FAB_RMA_IOV_MAX 4u  /* local segments of one RMA; the remote side is one range */
 #define FAB_SPIN_US     20u /* default of spin_us */
-/* A connection that is not up after this is given up, on both sides. */
-#define FAB_CONNECT_TIMEOUT_NS (10 * NSEC_PER_SEC)
-/* A TCP connection to a listening port that has not sent a connect request after this is cut off. */
-#define FAB_HALF_OPEN_NS (5 * NSEC_PER_SEC)
+#define FAB_CONNECT_MS   10000u /* defaults of connect_ms and half_open_ms */
+#define FAB_HALF_OPEN_MS 5000u
 
 struct fab_config {
     const char *provider; /* "tcp", "net", "verbs", ...; NULL or "auto": verbs if a device is there, else tcp */
     const char *device;   /* libfabric's domain name ("mlx5_0", "eth0"); NULL: the first one */
     bool require_rdma;    /* -ENODEV with a reason instead of a provider without RDMA */
-    uint32_t credits;     /* 0: FAB_CREDITS; at most FAB_CREDITS_MAX and what the provider's receive queue holds */
+    /*
+     * 0: FAB_CREDITS; at most FAB_CREDITS_MAX and what the provider's receive queue holds. A connection has the smaller
+     * number of both sides. A credit costs 16 KiB of address space in each connection, touched when used.
+     */
+    uint32_t credits;
     uint32_t spin_us;     /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep; 0: FAB_SPIN_US */
+    uint32_t connect_ms;   /* a connection that is not up by then is given up, on both sides */
+    uint32_t half_open_ms; /* a TCP connection to a listener that has sent no connect request by then is cut off */
 };
 
 /* Facts of a chosen provider, for status. */
@@ -175,11 +179,12 @@ int fab_rma(struct fab_conn *c, struct fab_rma *r);
 /*
  * Copies and sends a message of at most FAB_MSG_MAX bytes, in order after earlier RMA writes of this connection.
  * -EAGAIN: no credit, on_sendable tells when there is one again; -EMSGSIZE; -ENOTCONN.
- * A side that has at most fab_credits requests unanswered, and answers each once, never lacks a credit for an answer.
+ * Where the peer never has more than fab_credits requests unanswered, there is always a credit for an answer; still
+ * -EAGAIN may come while the provider is behind with what was sent.
  */
 int fab_send(struct fab_conn *c, const struct iovec *iov, uint32_t iovcnt);
 uint32_t fab_send_credits(const struct fab_conn *c);
-/* What this side granted to its peer: a server ends a connection with more requests unanswered than this. */
+/* Messages under way in each direction at most: a server ends a connection with more requests unanswered than this. */
 uint32_t fab_credits(const struct fab_conn *c);
 
 struct fab_conn_stats {
