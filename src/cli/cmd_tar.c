@@ -8,18 +8,16 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <locale.h>
 #include <string.h>
 
 static int set_compression(void *target, const char *name, const char *value, char *err, size_t err_size)
 {
-    static const struct {
-        const char *name;
-        int code;
-    } known[] = {{"none", ARCHIVE_FILTER_NONE}, {"gzip", ARCHIVE_FILTER_GZIP}, {"zstd", ARCHIVE_FILTER_ZSTD}};
+    static const char *const known[] = {"none", "gzip", "zstd"};
 
     for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-        if (!strcmp(known[i].name, value)) {
-            *(int *)target = known[i].code;
+        if (!strcmp(known[i], value)) {
+            *(const char **)target = i ? known[i] : NULL;
             return 0;
         }
     snprintf(err, err_size, "--%s: \"%.40s\" must be none, gzip or zstd", name, value);
@@ -157,7 +155,7 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
     struct export x = {.side.ops = &side_store};
-    int compression = ARCHIVE_FILTER_NONE;
+    const char *compression = NULL;
     const struct cli_opt opts[] = {
         {'z', "compress", OPT_CALL, &compression, "none|gzip|zstd", "default none", set_compression},
         CLI_CONN_OPTS(k),
@@ -178,6 +176,7 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
     x.side.fs = cli_connect(&u, &k, 0, &code);
     if (!x.side.fs)
         return code;
+    setlocale(LC_CTYPE, "C.UTF-8"); /* names are bytes, mostly UTF-8: what libarchive needs to know to write them so */
     x.a = archive_write_new();
     x.e = archive_entry_new();
     x.seen = inomap_new();
@@ -186,9 +185,11 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
     if (!x.a || !x.e || !x.seen || !x.buf) {
         x.code = cli_fail(-ENOMEM, "export");
     } else {
-        archive_write_set_format_pax_restricted(x.a);
-        archive_write_add_filter(x.a, compression);
-        if ((file ? archive_write_open_filename(x.a, file) : archive_write_open_fd(x.a, STDOUT_FILENO)) != ARCHIVE_OK)
+        archive_write_set_format_pax(x.a);
+        archive_write_set_bytes_in_last_block(x.a, 1); /* no padding behind what the compressor wrote */
+        if (compression && archive_write_add_filter_by_name(x.a, compression) != ARCHIVE_OK)
+            archive_failed(&x);
+        else if ((file ? archive_write_open_filename(x.a, file) : archive_write_open_fd(x.a, STDOUT_FILENO)) != ARCHIVE_OK)
             archive_failed(&x);
         else if (walk_run(&w, u.path) == 0 && archive_write_close(x.a) != ARCHIVE_OK)
             archive_failed(&x);
@@ -434,6 +435,7 @@ static int run_import(const struct cli_cmd *cmd, int argc, char **argv)
         return code;
     list_init(&x.dirs);
     x.root = u.path;
+    setlocale(LC_CTYPE, "C.UTF-8");
     x.a = archive_read_new();
     x.progress = progress_new(cli_name, false);
     archive_read_support_filter_all(x.a);
