@@ -1,0 +1,148 @@
+#include "daemon.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
+}
+
+/* A port that is free now. */
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = -1;
+
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && getsockname(fd, (struct sockaddr *)&a, &len) == 0)
+        port = ntohs(a.sin_port);
+    close(fd);
+    return port;
+}
+
+static bool answers(int port)
+{
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+
+    close(fd);
+    return ok;
+}
+
+static void exec_it(struct daemon *d)
+{
+    char store[80], log[80], listen[40], data[40];
+    const char *argv[32] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
+                            "--metrics", "off", "--shards", "2",   "--log", "debug"};
+    int n = 14, fd;
+
+    snprintf(store, sizeof store, "%s/store", d->dir);
+    snprintf(log, sizeof log, "%s/log", d->dir);
+    snprintf(listen, sizeof listen, "127.0.0.1:%d", d->port);
+    snprintf(data, sizeof data, "127.0.0.1:%d", d->data_port);
+    for (int i = 0; d->args[i]; i++)
+        argv[n++] = d->args[i];
+    fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(fd, 1);
+    dup2(fd, 2);
+    for (int i = 3; i < 1024; i++)
+        close(i);
+    execv(d->program, (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+bool daemon_again(struct daemon *d)
+{
+    d->pid = fork();
+    if (d->pid == 0)
+        exec_it(d);
+    for (int i = 0; i < 600; i++) {
+        if (answers(d->port))
+            return true;
+        if (waitpid(d->pid, NULL, WNOHANG) != 0)
+            break;
+        nap(50);
+    }
+    fprintf(stderr, "the daemon does not answer; see %s/log\n", d->dir);
+    return false;
+}
+
+bool daemon_start(struct daemon *d, const char *program, const char *const *args)
+{
+    *d = (struct daemon){.program = program, .dir = "/tmp/pst-daemon-XXXXXX"};
+    if (!mkdtemp(d->dir))
+        return false;
+    setenv("PENSTOCK_RUN_DIR", d->dir, 1);
+    for (int i = 0; args && args[i] && i < DAEMON_ARGS_MAX; i++)
+        d->args[i] = args[i];
+    d->port = free_port();
+    do { /* two shards: two ports in a row, and neither the control port */
+        d->data_port = free_port();
+    } while (d->data_port == d->port || d->data_port + 1 == d->port);
+    snprintf(d->base, sizeof d->base, "penstock://127.0.0.1:%d/", d->port);
+    return daemon_again(d);
+}
+
+void daemon_kill(struct daemon *d)
+{
+    kill(d->pid, SIGKILL);
+    waitpid(d->pid, NULL, 0);
+    d->pid = 0;
+}
+
+int daemon_stop(struct daemon *d)
+{
+    int status = -1;
+
+    kill(d->pid, SIGTERM);
+    waitpid(d->pid, &status, 0);
+    d->pid = 0;
+    return status;
+}
+
+void daemon_done(struct daemon *d)
+{
+    char cmd[100];
+
+    if (d->pid > 0)
+        daemon_stop(d);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", d->dir);
+    if (system(cmd) != 0)
+        fprintf(stderr, "cannot remove %s\n", d->dir);
+}
+
+long daemon_sockets(const struct daemon *d)
+{
+    char path[300], target[64];
+    struct dirent *e;
+    long n = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", d->pid);
+    dir = opendir(path);
+    if (!dir)
+        return -1;
+    while ((e = readdir(dir))) {
+        ssize_t len;
+        snprintf(path, sizeof path, "/proc/%d/fd/%s", d->pid, e->d_name);
+        len = readlink(path, target, sizeof target - 1);
+        n += len > 7 && !strncmp(target, "socket:", 7);
+    }
+    closedir(dir);
+    return n;
+}

@@ -1,0 +1,40 @@
+/* A penstockd for tests: `penstock serve --dev` in a folder of its own, on ports that stay the same over restarts. */
+#ifndef TESTS_DAEMON_H
+#define TESTS_DAEMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define DAEMON_ARGS_MAX 16
+
+struct daemon {
+    const char *program;
+    char dir[64];      /* everything of it: store, run folder, log */
+    char base[80];     /* "penstock://127.0.0.1:PORT/" */
+    int port, data_port;
+    pid_t pid;
+    const char *args[DAEMON_ARGS_MAX + 1]; /* more flags; NULL ends them */
+};
+
+/* Starts it; args: more flags, ended by NULL (may be NULL). Sets PENSTOCK_RUN_DIR for this process. False: see the log. */
+bool daemon_start(struct daemon *d, const char *program, const char *const *args);
+/* With the same folder, ports and flags. */
+bool daemon_again(struct daemon *d);
+void daemon_kill(struct daemon *d);      /* SIGKILL */
+int daemon_stop(struct daemon *d);       /* SIGTERM; the exit status */
+void daemon_done(struct daemon *d);      /* stops it, removes the folder */
+
+long daemon_sockets(const struct daemon *d); /* that it has open; -1: it does not run */
+
+/*
+ * A proxy in front of the daemon's ports, on 127.0.0.2: cuts a connection at each n-th piece that the server sends
+ * (n drawn from 1..every), dropping that piece. So requests are done and their answers lost. every 0: cuts nothing.
+ */
+struct proxy;
+struct proxy *proxy_start(const struct daemon *d, unsigned every, unsigned seed);
+void proxy_every(struct proxy *p, unsigned every);
+unsigned proxy_cuts(struct proxy *p);
+void proxy_stop(struct proxy *p);
+
+#endif
