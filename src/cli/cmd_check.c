@@ -27,6 +27,7 @@ static int run_check(const struct cli_cmd *cmd, int argc, char **argv)
     struct pst_check_opts o = {.report = print_finding};
     const struct cli_opt opts[] = {
         {0, "quick", OPT_FLAG, &quick, NULL, "index and space only: no file's bytes are read", NULL},
+        {0, "repair", OPT_FLAG, &o.repair, NULL, "put right what can be without a loss; check again afterwards", NULL},
         {0, "rebuild-index", OPT_FLAG, &o.rebuild_index, NULL, "make the index anew before", NULL},
         {0, "json", OPT_FLAG, &json, NULL, "a JSON object", NULL},
         {0},

@@ -3,6 +3,8 @@
 
 #include "local/local_store.h"
 
+#include <sys/resource.h>
+
 #define ROOT PST_ROOT_INO
 
 /* ---- the check's findings ---- */
@@ -416,6 +418,13 @@ static void the_check_of_a_fresh_process_works_in_a_child(void **state)
     assert_int_equal(fx_child("store_check", "check", "0"), 1);
 }
 
+static void a_death_in_the_library_is_a_finding(void **state)
+{
+    (void)state;
+    nx_close();
+    assert_int_equal(fx_child("store_check", "die", "1"), 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, tree_setup, nx_teardown)
 
 int main(int argc, char **argv)
@@ -443,7 +452,16 @@ int main(int argc, char **argv)
         T(stray_and_unknown_keys_are_named),
         T(records_with_impossible_fields_are_named),
         T(the_check_of_a_fresh_process_works_in_a_child),
+        T(a_death_in_the_library_is_a_finding),
     };
+    if (argc == 4 && !strcmp(argv[1], "die")) {
+        /* The child that checks dies of SIGXFSZ at its first write to a file. */
+        struct rlimit none = {0, 0};
+        struct pst_check_opts o = {.report = note_line};
+        setrlimit(RLIMIT_FSIZE, &none);
+        int64_t n = pst_local_check(argv[2], &o, fx_err, sizeof fx_err);
+        return n == 1 && strstr(found, "died of signal") ? 0 : 1;
+    }
     if (argc == 4 && !strcmp(argv[1], "check")) {
         struct pst_check_opts o = {.report = note_line};
         /* 0: as many findings as wanted, each with its line */

@@ -519,6 +519,30 @@ static void everything_is_there_after_a_restart(void **state)
     }
 }
 
+static void a_read_only_store_answers_and_refuses_changes(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    struct eng_opts o = fx_opts();
+    struct pst_attr a, in = {.mode = 0600};
+    (void)state;
+    uint64_t f = nx_made(NULL, ROOT, "f", S_IFREG | 0644);
+    nx_close();
+    o.readonly = true;
+    nx_e = fx_open_opts(o);
+    assert_int_equal(pst_cont_open(&nx_e->st, &ctx, "p", "c", &nx_c), 0);
+    assert_int_equal(nx_look(NULL, ROOT, "f", &a), 0);
+    assert_int_equal(a.ino, f);
+    assert_string_equal(nx_list(ROOT), "f ");
+    assert_int_equal(pst_store_open(nx_c, &ctx, f, R_OK, false, &a), 0);
+    assert_int_equal(nx_make(NULL, ROOT, "g", S_IFREG | 0644, NULL), -EROFS);
+    assert_int_equal(nx_unlink(NULL, ROOT, "f"), -EROFS);
+    assert_int_equal(nx_set(NULL, f, PST_SET_MODE, &in), -EROFS);
+    assert_int_equal(pst_cont_destroy(&nx_e->st, &ctx, "p", "none"), -ENOENT);
+    pst_store_release(nx_c, f);
+    assert_string_equal(nx_list(ROOT), "f ");
+    assert_int_equal(nx_attr(f).mode, S_IFREG | 0644);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, nx_setup, nx_teardown)
 
 int main(void)
@@ -547,6 +571,7 @@ int main(void)
         T(xattrs_are_set_read_listed_and_removed),
         T(xattrs_are_bounded),
         T(everything_is_there_after_a_restart),
+        T(a_read_only_store_answers_and_refuses_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

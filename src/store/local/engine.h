@@ -59,7 +59,7 @@ struct engine {
     struct sync *sync;
     struct alloc *alloc;
     struct locks *locks;
-    struct ns *ns;           /* ns_open .. ns_close; NULL in a read-only store */
+    struct ns *ns;           /* ns_open .. ns_close; NULL in a bare store */
     struct data_state *data; /* data_open .. data_close */
 
     const struct io_ops *io_ops;

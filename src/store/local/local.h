@@ -27,13 +27,13 @@ struct engine; /* one opened store; starts with struct pst_store (engine.h) */
  * Called in this order at open, once the log is replayed, the bitmap of blocks is built and transactions may be
  * committed (not for a store opened read-only); in the reverse order at close, when transactions may still be
  * committed. Their state is e->data and e->ns (engine.h): set before the call returns, so that the deleter of ns_open
- * may use the data path. 0 or -errno: a failed open cleans up after itself and its close is not called. data_open is
+ * may use the data path. 0 or -errno: a failed open cleans up after itself and its close is not called. Both are
  * called for read-only stores too.
  */
 int data_open(struct engine *e);
 void data_close(struct engine *e);
 struct ns;
-/* Deletes orphans and starts the background deleter; ns_close stops it. */
+/* Deletes orphans and starts the background deleter (not in a read-only store); ns_close stops it. */
 int ns_open(struct engine *e, struct ns **ret);
 void ns_close(struct engine *e, struct ns *ns);
 /* Their share of pst_store_ops.stats. */

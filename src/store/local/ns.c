@@ -52,12 +52,13 @@ int ns_open(struct engine *e, struct ns **ret)
     r = cache_open(ns);
     if (!r)
         r = usage_load(ns);
-    if (!r)
+    if (!r && !e->opt.readonly) {
         r = ino_open(ns);
-    if (!r)
-        r = orphans_delete(ns);
-    if (!r)
-        r = gc_start(ns);
+        if (!r)
+            r = orphans_delete(ns);
+        if (!r)
+            r = gc_start(ns);
+    }
     if (r) {
         e->ns = NULL;
         ns_free(ns);
@@ -70,7 +71,8 @@ int ns_open(struct engine *e, struct ns **ret)
 void ns_close(struct engine *e, struct ns *ns)
 {
     gc_stop(ns);
-    ino_close(ns);
+    if (!e->opt.readonly)
+        ino_close(ns);
     e->ns = NULL;
     ns_free(ns);
 }

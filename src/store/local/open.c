@@ -171,7 +171,7 @@ static int open_users(struct engine *e, const struct errmsg *m)
     int r = data_open(e);
     if (r)
         return fail(m, r, "%s: data path: %s", e->dir, err_text(r));
-    if (e->opt.readonly || e->opt.bare)
+    if (e->opt.bare)
         return 0;
     r = ns_open(e, &e->ns);
     if (r) {
