@@ -105,7 +105,8 @@ int fm_mnt_umount(const char *dir, const char *dev, bool sync, bool lazy)
     /* Pages of shared mappings are dirty in the kernel only: a lazy unmount would not write them first. */
     fd = sync ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
-        syncfs(fd);
+        if (syncfs(fd) || fsync(fd)) /* the kernel's pages; then all of the container, see op_fsyncdir */
+            log_warn("%s: not everything could be stored: %s", dir, strerror(errno));
         close(fd);
     }
     r = umount_dir(dir, false);

@@ -127,9 +127,12 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
+    struct fm *m = fm_of(req);
+
     (void)datasync;
     (void)fi;
-    fm_reply_err(req, cl_fsync_dir(fm_of(req)->cl, ino));
+    /* syncfs(2) does not reach a FUSE file system: fsync of the root folder stands for it. */
+    fm_reply_err(req, ino == FUSE_ROOT_ID ? cl_syncfs(m->cl) : cl_fsync_dir(m->cl, ino));
 }
 
 void fm_ops_dir(struct fuse_lowlevel_ops *ops)
