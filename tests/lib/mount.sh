@@ -67,7 +67,7 @@ start_server() {
     SERVER_PID=$!
     PIDS+=("$SERVER_PID")
     SERVER=127.0.0.1:$port
-    wait_for 20 "$PENSTOCK" status "$SERVER" || fail "the server did not start"
+    wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
 }
 
 # mnt URL DIR [options]: mounts in the background; returns when it works
