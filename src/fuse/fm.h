@@ -30,7 +30,8 @@
 /* ---- nodes (nodes.c): all thread-safe ---- */
 
 struct fm_nodes;
-struct fm_nodes *fm_nodes_new(void);
+/* exclusive: all changes come through this mount, so pages that this process has let the kernel read stay good. */
+struct fm_nodes *fm_nodes_new(bool exclusive);
 void fm_nodes_free(struct fm_nodes *t);
 /* Attributes of this version go to the kernel. create: also for an object that is not known yet. */
 void fm_node_seen(struct fm_nodes *t, uint64_t ino, uint64_t change, bool create);

@@ -23,6 +23,7 @@ struct shard {
 };
 
 struct fm_nodes {
+    bool exclusive;
     struct shard shard[SHARDS];
 };
 
@@ -31,11 +32,14 @@ static uint64_t hash(uint64_t ino)
     return (ino * 0x9e3779b97f4a7c15ull) >> 16;
 }
 
-struct fm_nodes *fm_nodes_new(void)
+struct fm_nodes *fm_nodes_new(bool exclusive)
 {
     struct fm_nodes *t = calloc(1, sizeof(*t));
 
-    for (uint32_t i = 0; t && i < SHARDS; i++) {
+    if (!t)
+        return NULL;
+    t->exclusive = exclusive;
+    for (uint32_t i = 0; i < SHARDS; i++) {
         struct shard *s = &t->shard[i];
         pthread_mutex_init(&s->lock, NULL);
         s->bucket = calloc(FIRST_SIZE, sizeof(struct node *));
@@ -166,7 +170,7 @@ struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t chan
     n = find(s, ino, true);
     if (!n)
         return h;
-    h.keep_pages = n->pages && n->pages == change;
+    h.keep_pages = n->pages && (n->pages == change || t->exclusive);
     /*
      * Two answers with different versions can reach the kernel in the other order. Once one has been the last for longer
      * than an attribute's life, the kernel has no older one.

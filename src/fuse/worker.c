@@ -30,7 +30,8 @@ struct worker {
 
 static void op_init(void *user, struct fuse_conn_info *conn)
 {
-    (void)user;
+    const struct fm *m = user;
+
     conn->max_write = FM_IO_MAX;
     conn->max_readahead = FM_IO_MAX;
     conn->max_background = 64; /* read-ahead and asynchronous direct I/O on the way at once */
@@ -42,6 +43,10 @@ static void op_init(void *user, struct fuse_conn_info *conn)
     conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
     conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
     conn->want |= conn->capable & FUSE_CAP_CACHE_SYMLINKS; /* a link's target never changes */
+    if (m->exclusive) { /* all changes go through this kernel: a new mtime is no reason to drop pages */
+        conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+        conn->want |= conn->capable & FUSE_CAP_EXPLICIT_INVAL_DATA;
+    }
 }
 
 static void buf_free(void *p)
@@ -60,7 +65,7 @@ static int ctx_init(struct worker *w)
     m->durable_close = !o->durability_fsync;
     m->exclusive = !strncmp(w->cfg->url, "local:", 6);
     m->cont = cl_cont(m->cl);
-    m->nodes = fm_nodes_new();
+    m->nodes = fm_nodes_new(m->exclusive);
     m->files = fm_files_new(w->cfg->epoch);
     m->locks = m->exclusive ? NULL : lk_new();
     if (!m->nodes || !m->files || (!m->exclusive && !m->locks))

@@ -72,7 +72,7 @@ static void many_handles_keep_their_files(void **state)
 
 static void pages_are_kept_only_for_the_version_that_was_seen_used(void **state)
 {
-    struct fm_nodes *t = fm_nodes_new();
+    struct fm_nodes *t = fm_nodes_new(false);
 
     (void)state;
     assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* first */
@@ -86,9 +86,20 @@ static void pages_are_kept_only_for_the_version_that_was_seen_used(void **state)
     fm_nodes_free(t);
 }
 
+static void pages_of_an_exclusive_store_stay(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(true);
+
+    (void)state;
+    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* may be of a process that died and lost data */
+    fm_node_pages(t, 5, 10);
+    assert_true(fm_node_open(t, 5, 12, false, TTL).keep_pages);
+    fm_nodes_free(t);
+}
+
 static void attributes_are_stale_when_the_version_differs_or_is_young(void **state)
 {
-    struct fm_nodes *t = fm_nodes_new();
+    struct fm_nodes *t = fm_nodes_new(false);
 
     (void)state;
     assert_true(fm_node_open(t, 5, 10, false, TTL).stale_attrs); /* unknown */
@@ -104,7 +115,7 @@ static void attributes_are_stale_when_the_version_differs_or_is_young(void **sta
 
 static void writers_are_counted_and_forgetting_waits_for_them(void **state)
 {
-    struct fm_nodes *t = fm_nodes_new();
+    struct fm_nodes *t = fm_nodes_new(false);
 
     (void)state;
     for (uint64_t ino = 1; ino <= 20000; ino++)
@@ -146,6 +157,7 @@ int main(void)
         cmocka_unit_test(a_handle_of_another_process_is_adopted_once),
         cmocka_unit_test(many_handles_keep_their_files),
         cmocka_unit_test(pages_are_kept_only_for_the_version_that_was_seen_used),
+        cmocka_unit_test(pages_of_an_exclusive_store_stay),
         cmocka_unit_test(attributes_are_stale_when_the_version_differs_or_is_young),
         cmocka_unit_test(writers_are_counted_and_forgetting_waits_for_them),
         cmocka_unit_test(errors_are_converted_by_the_table),
