@@ -115,11 +115,14 @@ static int64_t data_op(struct work *w, enum pst_op_kind kind, uint64_t ino, uint
     return pst_queue_run(w->q, &op);
 }
 
+/* Lines of one size that divides a page: the kernel hands each to the recording layer in one piece. */
 static void mark(struct work *w, const char *what, int slot, uint64_t v)
 {
-    char line[64];
-    int n = snprintf(line, sizeof line, "%s %d %llu\n", what, slot, (unsigned long long)v);
-    if (pwrite(w->ack_fd, line, (size_t)n, 0) != n)
+    char line[64 + 1];
+    int n = snprintf(line, sizeof line, "%s %d %llu", what, slot, (unsigned long long)v);
+    memset(line + n, ' ', sizeof line - (size_t)n);
+    line[63] = '\n';
+    if (pwrite(w->ack_fd, line, 64, 0) != 64)
         die("mark: %s", strerror(errno));
 }
 
