@@ -2,6 +2,7 @@
 
 #include "local.h"
 
+#include "base/endian.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -38,29 +39,34 @@ void chunk_unref(struct chunk_map *m)
         free(m);
 }
 
-/* The extents at r: checked one by one, counted. */
-static int decode_extents(struct rbuf *r, struct chunk_ext *exts, uint32_t nexts, uint32_t *ret_ncrcs)
+/* An extent as it lies in the record. */
+struct disk_extent {
+    le16 first, n;
+    uint8_t flags;
+    le32 phys_low;
+    le16 phys_high;
+};
+_Static_assert(sizeof(struct disk_extent) == EXTENT_BYTES, "no padding");
+
+/* Checked one by one, counted. */
+static int decode_extents(const struct disk_extent *d, struct chunk_ext *exts, uint32_t nexts, uint32_t *ret_ncrcs)
 {
     uint32_t end = 0, ncrcs = 0;
 
-    for (uint32_t i = 0; i < nexts; i++) {
-        struct chunk_ext e = {.first = rbuf_u16(r)};
-        e.n = rbuf_u16(r);
-        uint8_t flags = rbuf_u8(r);
-        e.phys = rbuf_u32(r);
-        e.phys |= (uint64_t)rbuf_u16(r) << 32;
-        if (flags & ~CHUNK_UNWRITTEN || e.n == 0 || e.first < end || (uint32_t)e.first + e.n > CHUNK_BLOCKS_MAX ||
+    for (uint32_t i = 0; i < nexts; i++, d++) {
+        struct chunk_ext e = {.first = get_le16(d->first), .n = get_le16(d->n), .crc_at = ncrcs};
+        e.phys = get_le32(d->phys_low) | (uint64_t)get_le16(d->phys_high) << 32;
+        e.unwritten = d->flags & CHUNK_UNWRITTEN;
+        if (d->flags & ~CHUNK_UNWRITTEN || e.n == 0 || e.first < end || (uint32_t)e.first + e.n > CHUNK_BLOCKS_MAX ||
             e.phys > CHUNK_PHYS_MAX - e.n)
             return -EBADMSG;
-        e.unwritten = flags & CHUNK_UNWRITTEN;
-        e.crc_at = ncrcs;
         end = (uint32_t)e.first + e.n;
         if (!e.unwritten)
             ncrcs += e.n;
         exts[i] = e;
     }
     *ret_ncrcs = ncrcs;
-    return r->err;
+    return 0;
 }
 
 int chunk_decode(const void *value, size_t len, struct chunk_map **ret)
@@ -82,7 +88,7 @@ int chunk_decode(const void *value, size_t len, struct chunk_map **ret)
     m = map_alloc(nexts, (uint32_t)(crc_bytes / sizeof(uint32_t)));
     if (!m)
         return -ENOMEM;
-    if (decode_extents(&r, m->exts, nexts, &ncrcs) || ncrcs != m->ncrcs) {
+    if (decode_extents(rbuf_take(&r, nexts * EXTENT_BYTES), m->exts, nexts, &ncrcs) || ncrcs != m->ncrcs) {
         chunk_unref(m);
         return -EBADMSG;
     }
@@ -98,19 +104,22 @@ int chunk_decode(const void *value, size_t len, struct chunk_map **ret)
 
 void chunk_encode(const struct chunk_map *m, struct wbuf *w)
 {
+    struct disk_extent *d;
+
     wbuf_u8(w, CHUNK_FORMAT);
     wbuf_u8(w, (uint8_t)m->meta_len);
     wbuf_u16(w, (uint16_t)m->nexts);
     wbuf_u32(w, m->in_use);
     wbuf_u64(w, m->version);
     wbuf_put(w, m->meta, m->meta_len);
-    for (uint32_t i = 0; i < m->nexts; i++) {
+    d = wbuf_add(w, m->nexts * sizeof *d);
+    for (uint32_t i = 0; d && i < m->nexts; i++) {
         const struct chunk_ext *e = &m->exts[i];
-        wbuf_u16(w, e->first);
-        wbuf_u16(w, e->n);
-        wbuf_u8(w, e->unwritten ? CHUNK_UNWRITTEN : 0);
-        wbuf_u32(w, (uint32_t)e->phys);
-        wbuf_u16(w, (uint16_t)(e->phys >> 32));
+        d[i].first = put_le16(e->first);
+        d[i].n = put_le16(e->n);
+        d[i].flags = e->unwritten ? CHUNK_UNWRITTEN : 0;
+        d[i].phys_low = put_le32((uint32_t)e->phys);
+        d[i].phys_high = put_le16((uint16_t)(e->phys >> 32));
     }
     wbuf_put(w, m->crcs, m->ncrcs * sizeof(uint32_t));
 }

@@ -2,22 +2,24 @@
 #include "data.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 int data_open(struct engine *e)
 {
     struct data_state *d = calloc(1, sizeof *d);
-    int r;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
 
     if (!d)
         return -ENOMEM;
-    pthread_mutex_init(&d->collect_lock, NULL);
+    d->nseen = pages > 0 && page > 0 ? (uint32_t)min_u64((uint64_t)pages * (uint64_t)page / 2 / MiB, 1u << 22) + 1 : 1024;
+    d->seen = calloc(d->nseen, sizeof *d->seen);
     d->try_cached = e->opt.direct != CHOICE_ALWAYS;
-    r = map_cache_open(d);
-    if (r) {
-        pthread_mutex_destroy(&d->collect_lock);
+    if (!d->seen || map_cache_open(d)) {
+        free(d->seen);
         free(d);
-        return r;
+        return -ENOMEM;
     }
+    pthread_mutex_init(&d->collect_lock, NULL);
     e->data = d;
     swap_open(e);
     return 0;
@@ -30,6 +32,7 @@ void data_close(struct engine *e)
     swap_close(e);
     map_cache_close(e->data);
     pthread_mutex_destroy(&e->data->collect_lock);
+    free(e->data->seen);
     free(e->data);
     e->data = NULL;
 }

@@ -42,6 +42,8 @@ struct data_state {
     struct swap_reserve swap;
     /* Try a read from the page cache before the queue's I/O: no context switch where it is there. Off in some tests. */
     bool try_cached;
+    _Atomic uint32_t *seen; /* places of long reads, see queue.c */
+    uint32_t nseen;
     pthread_mutex_t collect_lock; /* one collector at a time: a chunk is deleted once */
     /* Counters. */
     _Atomic uint64_t ops[PST_OP_KINDS], read_bytes, write_bytes, redone, cache_hits, cache_misses;
@@ -127,7 +129,7 @@ struct data_op {
     uint32_t inflight; /* requests that have not come back */
     uint32_t unsent;   /* segs from here on wait for room in the I/O context */
     uint64_t ticket;   /* alloc_read_begin */
-    bool has_ticket;
+    bool has_ticket, reread;
     uint32_t tries;
     struct sync_wait sync;
 
@@ -202,6 +204,11 @@ void op_ticket_end(struct data_op *o);
 /* Starts all segs; the state runs when all are back. */
 enum data_next op_start_io(struct data_op *o, enum data_next (*then)(struct data_op *o));
 enum data_next op_start_sync(struct data_op *o, uint64_t lsn, enum data_next (*then)(struct data_op *o));
+/*
+ * A block is not what it should be: true the first time, when its page was dropped and it is worth another read; the
+ * memory of the page cache may be what is wrong.
+ */
+bool op_reread(struct data_op *o, uint64_t phys);
 /* The object's attributes: 0, -ENOENT, -EISDIR, -EINVAL (not a regular file), -EIO. */
 int op_attr(struct data_op *o, struct inode *ret);
 

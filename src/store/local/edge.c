@@ -82,7 +82,7 @@ static enum data_next edges_check(struct data_op *o)
         r = look_up(o, g->block, true, &phys, &crc);
         if (r)
             return op_done(o, r);
-        if ((phys == g->phys && crc == g->crc) || ++o->tries > DATA_READ_RETRIES) {
+        if ((phys == g->phys && crc == g->crc && !op_reread(o, phys)) || ++o->tries > DATA_READ_RETRIES) {
             data_damaged(o->e, &o->op->cont->info, o->cont, o->op->ino, g->block * PST_BLOCK, "checksum mismatch");
             return op_done(o, -EIO);
         }

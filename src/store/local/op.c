@@ -2,6 +2,7 @@
 #include "queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 /* Grows an array that starts as the operation's own small one. */
@@ -154,6 +155,16 @@ enum data_next op_gather(struct data_op *o, bool copy_in)
     o->iov = &o->linear;
     o->iovcnt = 1;
     return NEXT_GO;
+}
+
+bool op_reread(struct data_op *o, uint64_t phys)
+{
+    bool first = !o->reread;
+
+    o->reread = true;
+    if (first)
+        posix_fadvise(o->e->data_fd, (off_t)(phys * PST_BLOCK), PST_BLOCK, POSIX_FADV_DONTNEED);
+    return first;
 }
 
 int op_attr(struct data_op *o, struct inode *ret)

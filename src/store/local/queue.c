@@ -42,6 +42,39 @@ static bool read_cached(struct data_op *o, const struct seg *s)
     return true;
 }
 
+/*
+ * A short write, at once: the kernel only copies it, and a worker of its own would cost more than that. The flush before
+ * the log record has it written out.
+ */
+static bool write_cached(struct data_op *o, const struct seg *s)
+{
+    if (s->io.kind != IO_WRITE || !s->io.cached)
+        return false;
+    return pwritev(o->e->data_fd, s->io.iov, (int)s->io.iovcnt, (off_t)s->io.offset) == (ssize_t)s->n * PST_BLOCK;
+}
+
+/*
+ * Whether a read that is not in the page cache goes through it. Short ones do. Long ones are faster past it, and a data
+ * set that is larger than memory would only push out what others use: they do when their place was read so before. The
+ * table of such places has an entry for each MiB of half the memory; one that is read around and around and does not
+ * fit into it finds its entries overwritten, and stays out.
+ */
+static bool read_into_cache(struct engine *e, const struct seg *s)
+{
+    struct data_state *d = e->data;
+    uint64_t place = s->phys / (MiB / PST_BLOCK);
+    _Atomic uint32_t *seen = &d->seen[place % d->nseen];
+
+    if (e->opt.direct == CHOICE_ALWAYS)
+        return false;
+    if ((uint64_t)s->n * PST_BLOCK < DATA_DIRECT_MIN)
+        return true;
+    if (atomic_load_explicit(seen, memory_order_relaxed) == (uint32_t)place + 1)
+        return true;
+    atomic_store_explicit(seen, (uint32_t)place + 1, memory_order_relaxed);
+    return false;
+}
+
 /* Hands requests to the I/O context; the rest waits on q->unsent when it is full. */
 static void send_segs(struct data_op *o)
 {
@@ -50,10 +83,12 @@ static void send_segs(struct data_op *o)
     while (o->unsent < o->nsegs) {
         struct seg *s = &o->segs[o->unsent];
         int r;
-        if (read_cached(o, s)) {
+        if (read_cached(o, s) || write_cached(o, s)) {
             o->unsent++;
             continue;
         }
+        if (s->io.kind == IO_READ)
+            s->io.cached = read_into_cache(o->e, s);
         r = q->io->ops->submit(q->io, &s->io, o->unsent + 1 < o->nsegs);
         if (r == -EAGAIN) {
             list_push_back(&q->unsent, &o->link);

@@ -143,7 +143,8 @@ static enum data_next punch_write(struct data_op *o)
         iov_crcs(&v, 1, 1, &o->crcs[k]);
         o->iovs[o->niovs] = v;
         o->segs[o->nsegs++] = (struct seg){
-            .io.kind = IO_WRITE, .phys = phys, .first = k, .n = 1, .iov_at = o->niovs++, .iov_n = 1, .io.cached = true};
+            .io.kind = IO_WRITE, .phys = phys, .first = k, .n = 1, .iov_at = o->niovs++, .iov_n = 1,
+            .io.cached = o->e->opt.direct != CHOICE_ALWAYS};
         at++;
     }
     return op_start_io(o, punch_commit);

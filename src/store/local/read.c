@@ -110,7 +110,7 @@ static enum data_next read_bad(struct data_op *o, const struct seg *s, uint32_t 
     same = x && !x->unwritten && x->phys + (at - x->first) == phys &&
            m->crcs[x->crc_at + (at - x->first)] == o->crcs[index];
     chunk_unref(m);
-    if (same || ++o->tries > DATA_READ_RETRIES) {
+    if ((same && !op_reread(o, phys)) || ++o->tries > DATA_READ_RETRIES) {
         data_damaged(o->e, &o->op->cont->info, o->cont, o->op->ino, block * PST_BLOCK,
                      o->io_err ? "read error" : "checksum mismatch");
         return op_done(o, -EIO);
