@@ -1,6 +1,8 @@
 /* The data path of the embedded engine: every operation and its edges. */
 #include "data_fixture.h"
 
+#include "local/local_store.h"
+
 #include <poll.h>
 
 #define FILE_MAX_TEST (3 * 1024 * 1024)
@@ -663,6 +665,64 @@ static void damaged_blocks_are_errors_and_scrub_finds_them(void **state)
     assert_int_equal(pst_store_scrub(&nx_e->st, note_damage, &ino, NULL), 0);
 }
 
+static char lines[2000];
+
+static void note_line(void *user, const char *line)
+{
+    (void)user;
+    strncat(lines, line, sizeof lines - strlen(lines) - 2);
+    strcat(lines, "\n");
+}
+
+/* Findings of an offline check; the store is opened again after it. */
+static int64_t check(bool data)
+{
+    struct pst_check_opts o = {.data = data, .report = note_line};
+    int64_t n;
+    lines[0] = 0;
+    pst_queue_close(dx_q);
+    nx_close();
+    n = pst_local_check(fx_dir, &o, fx_err, sizeof fx_err);
+    nx_open();
+    assert_int_equal(pst_queue_open(&nx_e->st, 8, &dx_q), 0);
+    return n;
+}
+
+static void the_offline_check_compares_data_and_records(void **state)
+{
+    uint64_t ino = dx_file("f"), other = dx_file("g");
+    struct key k = chunk_key(nx_c->info.id, ino, 1), none = chunk_key(nx_c->info.id, 4711, 3);
+    struct wbuf v = {0};
+    struct txn *t;
+    (void)state;
+
+    assert_int_equal(dx_write(ino, 0, bytes, 2 * MiB), 2 * MiB);
+    assert_int_equal(dx_write(other, 0, bytes, 100), 100);
+    if (check(true))
+        fail_msg("%s", lines);
+    damage(ino, 300);
+    assert_int_equal(check(false), 0);
+    assert_int_equal(check(true), 1);
+    assert_non_null(strstr(lines, "4096 bytes at offset 1228800 are damaged"));
+    /* A chunk goes, and one appears where no object is. */
+    assert_int_equal(idx_get(nx_e, NULL, &k, &v), 0);
+    t = txn_new(nx_e);
+    txn_del(t, &k);
+    txn_put(t, &none, v.data, v.len);
+    assert_int_equal(txn_commit(t, NULL), 0);
+    assert_true(check(false) >= 2);
+    assert_non_null(strstr(lines, "its chunks have 1048576 bytes of space, its record says 2097152"));
+    assert_non_null(strstr(lines, "chunks of object 4711, which does not exist"));
+    k = chunk_key(nx_c->info.id, other, 0);
+    t = txn_new(nx_e);
+    txn_del(t, &k);
+    txn_del(t, &none);
+    assert_int_equal(txn_commit(t, NULL), 0);
+    assert_true(check(false) >= 2);
+    assert_non_null(strstr(lines, "all of its chunks are missing"));
+    wbuf_done(&v);
+}
+
 /* ---- the queue ---- */
 
 static void overwrites_at_once_on_a_full_store_wait_for_one_another(void **state)
@@ -786,6 +846,7 @@ int main(void)
         T(a_replaced_chunk_sets_the_size),
         T(a_repeated_request_has_its_effect_once),
         T(damaged_blocks_are_errors_and_scrub_finds_them),
+        cmocka_unit_test_setup_teardown(the_offline_check_compares_data_and_records, setup, dx_teardown),
         T(overwrites_at_once_on_a_full_store_wait_for_one_another),
         T(a_full_queue_says_so),
         T(the_queues_descriptor_tells_when_to_reap),

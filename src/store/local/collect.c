@@ -79,14 +79,21 @@ static int collect_object(struct engine *e, uint64_t cont, uint64_t ino, int max
         return -ENOMEM;
     }
     txn_set_reserved(f.t);
-    while (n < max && (r = idx_iter_next(it)) == 1) {
+    while (n < max && (r = idx_iter_next(it))) {
         size_t klen, vlen;
-        const uint8_t *k = idx_iter_key(it, &klen), *v = idx_iter_value(it, &vlen);
+        const uint8_t *k = idx_iter_key(it, &klen), *v;
         struct key key = {0};
-        key_bytes(&key, k, klen);
-        r = chunk_for_each_extent(v, vlen, free_extent, &f);
-        if (r)
+        if ((r != 1 && r != -EIO) || !k)
             break;
+        if (r == 1) {
+            v = idx_iter_value(it, &vlen);
+            r = chunk_for_each_extent(v, vlen, free_extent, &f);
+        }
+        /* What a damaged record named is not known: the next open finds that nobody has it. */
+        if (r && r != -EIO)
+            break;
+        r = 0;
+        key_bytes(&key, k, klen);
         txn_del(f.t, &key);
         n++;
     }

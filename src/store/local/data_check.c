@@ -89,9 +89,14 @@ static int check_chunks(struct checking *k)
 
     if (!it)
         return -ENOMEM;
-    while ((r = idx_iter_next(it)) == 1) {
+    while ((r = idx_iter_next(it))) {
         size_t klen, vlen;
-        const uint8_t *key = idx_iter_key(it, &klen), *v = idx_iter_value(it, &vlen);
+        const uint8_t *key = idx_iter_key(it, &klen), *v;
+        if (r != 1 && !key)
+            break; /* told by the check of the index, as are single damaged entries */
+        if (r != 1)
+            continue;
+        v = idx_iter_value(it, &vlen);
         if (chunk_key_parse(key, klen, &cont, &ino, &k->index)) {
             check_problem(k->c, "a chunk record has a malformed key");
             continue;
@@ -102,7 +107,7 @@ static int check_chunks(struct checking *k)
     }
     idx_iter_free(it);
     check_used(k);
-    return r;
+    return r == -EIO ? 0 : r;
 }
 
 /* Files that have space by their record, but no chunk: check_chunks does not meet them. */
@@ -114,9 +119,14 @@ static int check_missing(struct checking *k)
 
     if (!it)
         return -ENOMEM;
-    while ((r = idx_iter_next(it)) == 1) {
+    while ((r = idx_iter_next(it))) {
         size_t klen, vlen;
-        const uint8_t *key = idx_iter_key(it, &klen), *v = idx_iter_value(it, &vlen);
+        const uint8_t *key = idx_iter_key(it, &klen), *v;
+        if (r != 1 && !key)
+            break; /* told by the check of the index, as are single damaged entries */
+        if (r != 1)
+            continue;
+        v = idx_iter_value(it, &vlen);
         struct rbuf b = rbuf_of(key, klen);
         struct inode i;
         uint64_t index, cont, ino;
@@ -131,7 +141,7 @@ static int check_missing(struct checking *k)
         inode_done(&i);
     }
     idx_iter_free(it);
-    return r;
+    return r == -EIO ? 0 : r;
 }
 
 int data_check(struct engine *e, struct check *c)

@@ -91,6 +91,19 @@ static void scrub_bad(void *user, uint32_t first, uint32_t n)
         s->report(s->user, s->pool, s->label, s->ino, offset, (uint64_t)n * PST_BLOCK);
 }
 
+/* The record is damaged: the whole chunk. */
+static void scrub_lost(struct scrub *s)
+{
+    struct inode i;
+
+    s->found++;
+    find_names(s);
+    if (!s->report || inode_get(s->e, s->cont, s->ino, &i))
+        return;
+    s->report(s->user, s->pool, s->label, s->ino, s->index * i.a.chunk_size, i.a.chunk_size);
+    inode_done(&i);
+}
+
 static void count_bad(void *user, uint32_t first, uint32_t n)
 {
     (void)first, (void)n;
@@ -122,7 +135,7 @@ static int scrub_chunk(struct scrub *s)
     return r;
 }
 
-/* The next chunk record at or after *from, which becomes the place behind it. 1, 0, or -errno. */
+/* The next chunk record at or after *from, which becomes the place behind it. 1, 2: it is damaged, 0, or -errno. */
 static int next_record(struct engine *e, struct key *from, uint64_t *ret_cont, uint64_t *ret_ino, uint64_t *ret_index)
 {
     struct key prefix = key_begin(KEY_CHUNK);
@@ -132,13 +145,15 @@ static int next_record(struct engine *e, struct key *from, uint64_t *ret_cont, u
     if (!it)
         return -ENOMEM;
     r = idx_iter_next(it);
-    if (r == 1) {
+    if (r == 1 || r == -EIO) {
         size_t len;
         const uint8_t *k = idx_iter_key(it, &len);
-        *from = (struct key){0};
-        key_bytes(from, k, len);
-        key_u8(from, 0);
-        r = chunk_key_parse(k, len, ret_cont, ret_ino, ret_index) ? -EIO : 1;
+        if (k) {
+            *from = (struct key){0};
+            key_bytes(from, k, len);
+            key_u8(from, 0);
+            r = chunk_key_parse(k, len, ret_cont, ret_ino, ret_index) ? -EIO : r == 1 ? 1 : 2;
+        }
     }
     idx_iter_free(it);
     return r;
@@ -167,12 +182,12 @@ int64_t data_scrub(struct pst_store *st,
 
     if (posix_memalign((void **)&s.buf, PST_BLOCK, VERIFY_BYTES))
         return -ENOMEM;
-    while ((!cancel || !*cancel) && (r = next_record(s.e, &from, &s.cont, &s.ino, &s.index)) == 1) {
+    while ((!cancel || !*cancel) && (r = next_record(s.e, &from, &s.cont, &s.ino, &s.index)) > 0) {
         uint64_t ticket = alloc_read_begin(s.e);
-        r = scrub_chunk(&s);
+        r = r == 1 ? scrub_chunk(&s) : -EIO;
         alloc_read_end(s.e, ticket);
         if (r == -EIO)
-            s.found++; /* a record that cannot be read: logged with its name */
+            scrub_lost(&s);
         else if (r)
             break;
         rest(&began);
