@@ -38,7 +38,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     struct sess *sess = NULL;
     struct conn *c;
 
-    if (atomic_load(&s->drain) || atomic_load(&s->stop))
+    if (!atomic_load(&srv->ready) || atomic_load(&s->drain) || atomic_load(&s->stop))
         return NULL;
     if (atomic_fetch_add(&srv->nconns, 1) >= srv->cfg->max_connections) {
         ctl_refuse(srv->ctl, REFUSE_LIMIT);

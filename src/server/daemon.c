@@ -296,6 +296,8 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
         r = start_data(srv, err, err_size);
     if (r == 0)
         r = start_control(srv, err, err_size);
+    if (r == 0)
+        atomic_store(&srv->ready, true);
     if (r == 0 && cfg->metrics_listen)
         r = metrics_start(srv, cfg->metrics_listen, &srv->metrics, err, err_size);
     if (r < 0) {

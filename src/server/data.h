@@ -153,6 +153,7 @@ struct srv {
     struct pst_store *store; /* the topmost filter */
     struct fab *fab;
     struct ctl_server *ctl;
+    atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
     struct shard *shards;
     unsigned nshards;

@@ -298,12 +298,12 @@ static void ranges_outside_are_refused(void **state)
 
 static void an_expired_capability_is_refused(void **state)
 {
-    struct timespec t = {0, 60000000};
+    struct timespec t = {0, 300000000};
     struct dp_request r;
     struct cap brief;
     (void)state;
 
-    assert_int_equal(raw_grant(&alice, ino, CAP_READ | CAP_WRITE, 0, 0, 40, &brief, NULL), 0);
+    assert_int_equal(raw_grant(&alice, ino, CAP_READ | CAP_WRITE, 0, 0, 250, &brief, NULL), 0);
     assert_int_equal(raw_bind(&conn, 1, &brief), 0);
     nanosleep(&t, NULL);
     assert_refused(1, ino, 0, 4096, -EKEYEXPIRED, "cap_expired");
