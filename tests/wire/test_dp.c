@@ -352,7 +352,10 @@ static void both_decoders_agree_on_every_message(void **state)
                 size_t at = (size_t)rng_below(&r, min_u64(len - DP_MAC_BYTES, 150));
                 static const uint8_t some[] = {0, 1, 0x7f, 0x80, 0xff};
 
-                buf[at] = rng_below(&r, 2) ? some[rng_below(&r, 5)] : (uint8_t)(buf[at] ^ 1u << rng_below(&r, 8));
+                if (rng_below(&r, 2))
+                    buf[at] = some[rng_below(&r, 5)];
+                else
+                    buf[at] ^= (uint8_t)(1u << rng_below(&r, 8));
             }
             if (!rng_below(&r, 8))
                 len -= (size_t)min_u64(len - DP_MAC_BYTES, rng_below(&r, 24));
