@@ -215,6 +215,8 @@ static int cont_query(struct ctl_req *q, const void *in_, void *out)
 
     if (!r)
         r = pst_cont_query(q->s->st, &q->ctx, in->pool, in->label, &info);
+    if (!r)
+        ((PB(Container) *)out)->mounts = sess_cont_mounts(q->s->sess, info.id);
     return r ? r : fill_cont(q, &info, out);
 }
 

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
 
 struct waiter {
@@ -17,18 +16,13 @@ struct waiter {
     bool interrupted;
 };
 
-static void mounts_fact(void *user, const char *key, const char *value)
-{
-    if (!strcmp(key, "mounts"))
-        *(unsigned long *)user = strtoul(value, NULL, 10);
-}
-
+/* Asked at each lock: another mount may have come since the last one. */
 static bool alone(struct fm *m)
 {
-    unsigned long mounts = 0;
+    struct pst_ctx ctx = fm_ctx(NULL);
+    struct pst_cont_info info;
 
-    cl_describe(m->cl, mounts_fact, &mounts);
-    return mounts == 1;
+    return !pst_cont_query(cl_store(m->cl), &ctx, m->cont->info.pool, m->cont->info.label, &info) && info.mounts == 1;
 }
 
 static void waiter_free(struct waiter *w)

@@ -1,4 +1,4 @@
-# For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | remote) gives a mounted, empty container at $MNT.
+# For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
 # PENSTOCK names the command under test. Everything is removed at the end, whatever happens.
 set -euo pipefail
 PENSTOCK=${PENSTOCK:-penstock}
@@ -107,7 +107,7 @@ serving_pid() {
     for p in $all; do echo "$p"; done
 }
 
-# mnt_setup local|remote [mount options]: $URL mounted at $MNT
+# mnt_setup local|penstock [mount options]: $URL mounted at $MNT
 mnt_setup() {
     local kind=$1
     shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two mounts of one container: close-to-open (users.md A43), appends (A33), names (A39), shared mappings (A36), locks.
 . "$(dirname "$0")/../lib/mount.sh"
-mnt_setup remote
+mnt_setup penstock
 M2=$T/mnt2
 mnt "$URL" "$M2"
 python3 "$(dirname "$0")/two_mounts.py" "$MNT" "$M2" "$(count 100 1000)" "$(count 500 5000)"

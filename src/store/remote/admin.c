@@ -41,7 +41,8 @@ static int cont_of(const PB(Container) *in, struct pst_cont_info *ret)
 {
     struct pst_cont_info c = {
         .id = in->id, .props = {in->chunk_size, in->quota_bytes, in->uid, in->gid, in->mode},
-        .used_bytes = in->used_bytes, .objects = in->objects, .created_ns = in->created_ns};
+        .used_bytes = in->used_bytes, .objects = in->objects, .created_ns = in->created_ns,
+        .mounts = in->mounts};
 
     if (label_of(in->label, c.label) < 0 || label_of(in->pool, c.pool) < 0 || in->uuid.len != sizeof c.uuid ||
         in->chunk_size < PST_CHUNK_MIN || in->chunk_size > PST_CHUNK_MAX || !is_pow2(in->chunk_size))

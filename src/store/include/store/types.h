@@ -124,6 +124,7 @@ struct pst_cont_info {
     uint64_t used_bytes;
     uint64_t objects;
     int64_t created_ns;
+    uint32_t mounts; /* that have it open now, by a query; 0: the store does not know */
 };
 
 /* Flags of pst_store_rename, as renameat2(2). */
