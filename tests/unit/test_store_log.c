@@ -126,6 +126,8 @@ static int child_synced(uint64_t count, bool wait_mark)
     _exit(0);
 }
 
+#define RECYCLED 60u
+
 /* Big records until segments were used several times over. */
 static int child_recycle(void)
 {
@@ -133,7 +135,7 @@ static int child_recycle(void)
     char *big = malloc(300000);
     uint64_t lsn = 0;
     memset(big, 'x', 300000);
-    for (uint64_t n = 1; n <= 100; n++) {
+    for (uint64_t n = 1; n <= RECYCLED; n++) {
         struct txn *t = txn_new(e);
         struct key k = fx_key(1000000 + n % 10);
         char v[64];
@@ -141,7 +143,7 @@ static int child_recycle(void)
         k = fx_key(n);
         value_of(n, v);
         txn_put(t, &k, v, strlen(v));
-        if (txn_commit(t, &lsn) || (n % 20 == 0 && sync_checkpoint(e)))
+        if (txn_commit(t, &lsn) || (n % 15 == 0 && sync_checkpoint(e)))
             return 51;
     }
     if (eng_sync(e, lsn) || wal_bytes(e) > 20 * MiB)
@@ -171,7 +173,7 @@ static void a_process_that_dies_loses_nothing_that_was_synced(void **state)
 {
     uint64_t seed = test_seed();
     (void)state;
-    for (int round = 0; round < extended(12, 200); round++) {
+    for (int round = 0; round < extended(8, 200); round++) {
         char arg[32];
         struct engine *e;
         snprintf(arg, sizeof arg, "%llu", (unsigned long long)(seed + (uint64_t)round));
@@ -196,7 +198,7 @@ static void segments_are_used_again_and_do_not_confuse_recovery(void **state)
     for (int round = 0; round < 2; round++) {
         assert_int_equal(fx_child(self, "recycle", "0"), 0);
         e = fx_open();
-        assert_int_equal(prefix_length(e, 120), 100);
+        assert_int_equal(prefix_length(e, RECYCLED + 20), RECYCLED);
         eng_close(e);
     }
 }
@@ -496,7 +498,7 @@ static void one_damaged_superblock_is_no_harm(void **state)
         assert_int_equal(pwrite(fd, "broken", 6, copy * 4096 + 100), 6);
         close(fd);
         e = fx_open();
-        assert_int_equal(prefix_length(e, 120), 100);
+        assert_int_equal(prefix_length(e, RECYCLED + 20), RECYCLED);
         eng_close(e);
     }
 }
