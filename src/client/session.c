@@ -56,10 +56,16 @@ static int check_old(struct session *s)
 /* Stream, then session, then what was open in it. Lock not held. 0: calls may go. */
 static int establish(struct session *s)
 {
+    char err[300];
     bool resume;
     int r;
 
     session_stream_stop(s);
+    r = session_channel_open(s, err, sizeof err);
+    if (r < 0) {
+        log_debug("%s", err);
+        return r;
+    }
     if (!s->dead) {
         r = check_old(s);
         if (r < 0 && !s->dead)
@@ -188,14 +194,24 @@ static void *keep(void *arg)
 
 static void session_free(struct session *s)
 {
-    rpc_channel_close(s->channel);
+    session_channel_unref(s, s->channel);
     rpc_cancel_free(s->cancel);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     pthread_cond_destroy(&s->work);
     pst_wipe(s->facts.data_key, sizeof s->facts.data_key);
     free(s->token_file);
+    free(s->ca_file);
+    free(s->cert_file);
+    free(s->key_file);
     free(s);
+}
+
+/* A copy; NULL stays NULL. False: no memory. */
+static bool copy_text(const char *in, char **ret)
+{
+    *ret = in ? strdup(in) : NULL;
+    return !in || *ret;
 }
 
 static struct session *session_new(const struct session_config *cfg, const struct session_hooks *hooks)
@@ -206,7 +222,7 @@ static struct session *session_new(const struct session_config *cfg, const struc
         return NULL;
     snprintf(s->addr, sizeof s->addr, "%s", cfg->addr);
     snprintf(s->purpose, sizeof s->purpose, "%s", cfg->purpose ? cfg->purpose : "api");
-    s->token_file = cfg->token_file ? strdup(cfg->token_file) : NULL;
+    s->insecure = cfg->insecure;
     s->timeout_ns = cfg->timeout_ns ? cfg->timeout_ns : 30 * NSEC_PER_SEC;
     s->hooks = *hooks;
     rng_secret(s->client_id, sizeof s->client_id);
@@ -217,21 +233,12 @@ static struct session *session_new(const struct session_config *cfg, const struc
     for (size_t i = 0; i < WAITER_BUCKETS; i++)
         list_init(&s->waiters[i]);
     s->cancel = rpc_cancel_new();
-    if ((cfg->token_file && !s->token_file) || !s->cancel) {
+    if (!copy_text(cfg->token_file, &s->token_file) || !copy_text(cfg->ca_file, &s->ca_file) ||
+        !copy_text(cfg->cert_file, &s->cert_file) || !copy_text(cfg->key_file, &s->key_file) || !s->cancel) {
         session_free(s);
         return NULL;
     }
     return s;
-}
-
-static int open_channel(struct session *s, const struct session_config *cfg, char *err, size_t err_size)
-{
-    struct rpc_tls tls = {cfg->ca_file, cfg->cert_file, cfg->key_file};
-    struct rpc_channel_config cc = {.addr = s->addr, .insecure = cfg->insecure};
-
-    if (cfg->ca_file || cfg->cert_file || cfg->key_file)
-        cc.tls = &tls;
-    return rpc_channel_open(&cc, &s->channel, err, err_size);
 }
 
 static int start_keeper(struct session *s)
@@ -255,7 +262,7 @@ int session_open(const struct session_config *cfg, const struct session_hooks *h
 
     if (!s)
         return -ENOMEM;
-    r = open_channel(s, cfg, err, err_size);
+    r = session_channel_open(s, err, err_size);
     if (r == 0)
         r = session_net_open(s, &s->facts, err, err_size);
     if (r < 0) {

@@ -43,6 +43,12 @@ struct session_facts {
     struct session_shard shard[SESSION_SHARDS_MAX];
 };
 
+/* A connection. The keeper makes a new one after a break: gRPC's own would pause first. */
+struct session_channel {
+    struct rpc_channel *rpc;
+    uint32_t refs; /* session.lock */
+};
+
 struct session {
     /* fixed */
     char addr[300];
@@ -51,7 +57,8 @@ struct session {
     uint8_t client_id[16];
     uint64_t timeout_ns;
     struct session_hooks hooks;
-    struct rpc_channel *channel;
+    char *ca_file, *cert_file, *key_file;
+    bool insecure;
     struct rpc_cancel *cancel; /* of the keeper's calls, at the end */
     pthread_t keeper;
 
@@ -65,6 +72,7 @@ struct session {
     bool stream_over;  /* the receiving thread has ended, or is about to */
     bool verify;       /* somebody met ESTALE: ask whether the session lives */
     uint64_t verified; /* counts answers to that */
+    struct session_channel *channel;
     struct rpc_stream *stream;
     bool receiving;
     pthread_t receiver;
@@ -87,6 +95,11 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
 int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uint32_t *ret_lease_ms);
 void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES]);
 int session_net_ticket(struct session *s, const uint8_t id[SESSION_ID_BYTES], struct session_ticket *t);
+
+int session_channel_open(struct session *s, char *err, size_t err_size);
+/* For a call by another thread than the keeper; lock held. */
+struct session_channel *session_channel_ref(struct session *s);
+void session_channel_unref(struct session *s, struct session_channel *ch); /* lock not held; accepts NULL */
 
 /* session_call.c */
 int session_stream_start(struct session *s);

@@ -141,7 +141,7 @@ int session_stream_start(struct session *s)
 {
     struct rpc_stream *stream;
     sigset_t all, old;
-    int r = rpc_stream_open(s->channel, NS_STREAM, &stream);
+    int r = rpc_stream_open(s->channel->rpc, NS_STREAM, &stream);
 
     if (r < 0)
         return r;

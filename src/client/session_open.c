@@ -13,6 +13,57 @@
 #define PROTOCOL 1u
 #define SERVICE  "/penstock.v1.SessionService/"
 
+/* ---- channels ---- */
+
+struct session_channel *session_channel_ref(struct session *s)
+{
+    s->channel->refs++;
+    return s->channel;
+}
+
+void session_channel_unref(struct session *s, struct session_channel *ch)
+{
+    bool last;
+
+    if (!ch)
+        return;
+    pthread_mutex_lock(&s->lock);
+    last = !--ch->refs;
+    pthread_mutex_unlock(&s->lock);
+    if (!last)
+        return;
+    rpc_channel_close(ch->rpc);
+    free(ch);
+}
+
+/* Takes the place of the one that was there. Certificates are read anew. */
+int session_channel_open(struct session *s, char *err, size_t err_size)
+{
+    struct rpc_tls tls = {s->ca_file, s->cert_file, s->key_file};
+    struct rpc_channel_config cc = {.addr = s->addr, .insecure = s->insecure};
+    struct session_channel *ch = calloc(1, sizeof *ch), *old;
+    int r;
+
+    if (!ch)
+        return -ENOMEM;
+    if (s->ca_file || s->cert_file || s->key_file)
+        cc.tls = &tls;
+    ch->refs = 1;
+    r = rpc_channel_open(&cc, &ch->rpc, err, err_size);
+    if (r < 0) {
+        free(ch);
+        return r;
+    }
+    pthread_mutex_lock(&s->lock);
+    old = s->channel;
+    s->channel = ch;
+    pthread_mutex_unlock(&s->lock);
+    session_channel_unref(s, old);
+    return 0;
+}
+
+/* ---- calls ---- */
+
 /* One unary call with messages of SessionService. */
 static int call(struct session *s, const char *path, const ProtobufCMessage *req,
                 const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, struct rpc_result *res)
@@ -23,7 +74,7 @@ static int call(struct session *s, const char *path, const ProtobufCMessage *req
     *res = (struct rpc_result){0};
     if (!buf)
         return -ENOMEM;
-    r = rpc_unary(s->channel, path, buf, protobuf_c_message_pack(req, buf), UNARY_MS, s->cancel, res);
+    r = rpc_unary(s->channel->rpc, path, buf, protobuf_c_message_pack(req, buf), UNARY_MS, s->cancel, res);
     free(buf);
     if (r == 0) {
         *ret = protobuf_c_message_unpack(reply, NULL, res->len, res->data);
@@ -149,7 +200,7 @@ void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES])
     struct rpc_result res;
 
     req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
-    rpc_unary(s->channel, SERVICE "Close", buf, penstock__v1__session_close_request__pack(&req, buf), 1000, NULL, &res);
+    rpc_unary(s->channel->rpc, SERVICE "Close", buf, penstock__v1__session_close_request__pack(&req, buf), 1000, NULL, &res);
     rpc_result_done(&res);
 }
 

@@ -12,7 +12,7 @@ struct with_header {
     PB(AdminHeader) * header;
 };
 
-static int once(struct session *s, const char *path, ProtobufCMessage *req, uint64_t deadline_ns,
+static int once(struct session_channel *ch, const char *path, ProtobufCMessage *req, uint64_t deadline_ns,
                 const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret)
 {
     uint64_t now = now_ns();
@@ -25,7 +25,7 @@ static int once(struct session *s, const char *path, ProtobufCMessage *req, uint
     buf = malloc(protobuf_c_message_get_packed_size(req) + 1);
     if (!buf)
         return -ENOMEM;
-    r = rpc_unary(s->channel, path, buf, protobuf_c_message_pack(req, buf),
+    r = rpc_unary(ch->rpc, path, buf, protobuf_c_message_pack(req, buf),
                   (uint32_t)((deadline_ns - now) / NSEC_PER_MSEC + 1), NULL, &res);
     free(buf);
     if (r == 0) {
@@ -43,6 +43,7 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
                       const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
 {
     PB(AdminHeader) *h = ((struct with_header *)req)->header;
+    struct session_channel *ch;
     uint8_t id[SESSION_ID_BYTES];
     uint64_t epoch;
     int r = resume ? 0 : session_wait_up(s, deadline_ns);
@@ -52,8 +53,10 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     epoch = s->epoch;
     memcpy(id, s->facts.id, sizeof id);
     h->session = (ProtobufCBinaryData){sizeof id, id};
+    ch = session_channel_ref(s);
     pthread_mutex_unlock(&s->lock);
-    r = once(s, path, req, deadline_ns, reply, ret);
+    r = once(ch, path, req, deadline_ns, reply, ret);
+    session_channel_unref(s, ch);
     pthread_mutex_lock(&s->lock);
     if (r == -ESTALE && !resume && session_was_dead(s, epoch, deadline_ns))
         r = -ECONNRESET;

@@ -1,0 +1,450 @@
+/*
+ * Faults between the client library and a real daemon: lost answers, restarts, answers that are held back, clients that
+ * die. usage: test_remote_faults PENSTOCK   (and for its own children: test_remote_faults --child BASE)
+ */
+#include "api_cases.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "daemon.h"
+#include "remote/remote_store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static const char *program, *self;
+static uint64_t seed;
+static bool extended;
+
+static struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms)
+{
+    struct pst_fs *fs;
+
+    api_base = base;
+    if (api_connect(container, timeout_ms, &fs) < 0)
+        fail_msg("%s", pst_last_error());
+    return fs;
+}
+
+/* Through the proxy, with the daemon's token. */
+static struct pst_fs *connect_by_proxy(const struct daemon *d, const char *container)
+{
+    char base[80], token[200];
+
+    snprintf(token, sizeof token, "ls %s/*token* > %s/name", d->dir, d->dir);
+    assert_int_equal(system(token), 0);
+    snprintf(token, sizeof token, "%s/name", d->dir);
+    {
+        FILE *f = fopen(token, "r");
+        assert_non_null(fgets(token, sizeof token, f));
+        fclose(f);
+        token[strcspn(token, "\n")] = '\0';
+    }
+    setenv("PENSTOCK_TOKEN_FILE", token, 1);
+    snprintf(base, sizeof base, "penstock://127.0.0.2:%d/", d->port);
+    return connect_at(base, container, 120000);
+}
+
+static void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
+}
+
+/* ---- exactly once ---- */
+
+/* Each call must succeed, which a second execution of the same request would not. */
+static void names_round(struct pst_fs *fs, int i)
+{
+    char a[32], b[32], l[32];
+    struct pst_file *f;
+    struct stat st;
+
+    snprintf(a, sizeof a, "/a%d", i);
+    snprintf(b, sizeof b, "/b%d", i);
+    snprintf(l, sizeof l, "/l%d", i);
+    assert_int_equal(pst_open(fs, a, O_RDWR | O_CREAT | O_EXCL, 0644, &f), 0);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_link(fs, a, l), 0);
+    assert_int_equal(pst_rename(fs, a, b, PST_RENAME_KEEP), 0);
+    assert_int_equal(pst_stat(fs, b, &st), 0);
+    assert_int_equal(st.st_nlink, 2);
+    assert_int_equal(pst_rename(fs, b, l, PST_RENAME_SWAP), 0);
+    assert_int_equal(pst_unlink(fs, b), 0);
+    assert_int_equal(pst_unlink(fs, l), 0);
+    assert_int_equal(pst_mkdir(fs, a, 0755), 0);
+    assert_int_equal(pst_symlink(fs, "x", b), 0);
+    assert_int_equal(pst_rmdir(fs, a), 0);
+    assert_int_equal(pst_unlink(fs, b), 0);
+}
+
+/* Records of all kinds of sizes: in the message, by memory. Each carries its number and a pattern. */
+static size_t record(int i, uint8_t *buf)
+{
+    size_t n = 16 + (size_t)i * 7919 % (i % 4 ? 3000 : 150000);
+
+    memset(buf, i & 0xff, n);
+    memcpy(buf, &i, sizeof i);
+    memcpy(buf + 4, &(uint32_t){(uint32_t)n}, 4);
+    return n;
+}
+
+static void check_records(struct pst_fs *fs, const char *path, int count)
+{
+    uint8_t *want = malloc(200000), *got = malloc(200000);
+    struct pst_file *f;
+    struct stat st;
+    uint64_t at = 0;
+
+    assert_int_equal(pst_open(fs, path, O_RDONLY, 0, &f), 0);
+    for (int i = 0; i < count; i++) {
+        size_t n = record(i, want);
+        assert_int_equal(pst_pread(f, got, n, at), n);
+        assert_memory_equal(want, got, n);
+        at += n;
+    }
+    assert_int_equal(pst_fstat(f, &st), 0);
+    assert_int_equal(st.st_size, at);
+    assert_int_equal(pst_close(f), 0);
+    free(want);
+    free(got);
+}
+
+static void lost_answers_make_nothing_happen_twice(void **state)
+{
+    int rounds = extended ? 400 : 40;
+    struct daemon d;
+    struct proxy *p;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    uint8_t *buf = malloc(200000);
+
+    (void)state;
+    assert_true(daemon_start(&d, program, (const char *[]){"--data-advertise", "127.0.0.2", NULL}));
+    p = proxy_start(&d, 0, (unsigned)seed);
+    fs = connect_by_proxy(&d, "once");
+    f = api_open_new(fs, "/log", O_APPEND);
+    proxy_every(p, 40);
+    for (int i = 0; i < rounds; i++) {
+        size_t n = record(i, buf);
+        assert_int_equal(pst_append(f, buf, n, NULL), n);
+        names_round(fs, i);
+    }
+    proxy_every(p, 0);
+    print_message("%u connections cut\n", proxy_cuts(p));
+    assert_true(proxy_cuts(p) >= 10);
+    check_records(fs, "/log", rounds);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    proxy_stop(p);
+    unsetenv("PENSTOCK_TOKEN_FILE");
+    assert_int_equal(daemon_stop(&d), 0);
+    daemon_done(&d);
+    free(buf);
+}
+
+struct worker {
+    struct pst_fs *fs;
+    bool names;
+    _Atomic int done;
+    _Atomic bool stop;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    uint8_t *buf = malloc(200000);
+    struct pst_file *f = api_open_new(w->fs, "/log", O_APPEND | O_DSYNC);
+
+    for (int i = 0; !atomic_load(&w->stop); i++) {
+        size_t n = record(i, buf);
+        int64_t r = pst_append(f, buf, n, NULL);
+        if (r != (int64_t)n) {
+            print_message("append %d: %s\n", i, pst_last_error());
+            atomic_store(&w->done, -1);
+            return w;
+        }
+        if (w->names)
+            names_round(w->fs, i);
+        atomic_store(&w->done, i + 1);
+    }
+    pst_close(f);
+    free(buf);
+    return NULL;
+}
+
+/* How the server goes down: after a SIGTERM no answered change is lost, after a SIGKILL no answered durable one. */
+static void through_restarts(bool by_kill)
+{
+    int restarts = extended ? 20 : 2;
+    struct worker w = {.names = !by_kill};
+    struct daemon d;
+    pthread_t id;
+    void *failed;
+
+    assert_true(daemon_start(&d, program, NULL));
+    w.fs = connect_at(d.base, "restart", 120000);
+    assert_int_equal(pthread_create(&id, NULL, work, &w), 0);
+    for (int i = 0; i < restarts; i++) {
+        int before = atomic_load(&w.done);
+        while (atomic_load(&w.done) >= 0 && atomic_load(&w.done) < before + 5)
+            nap(10);
+        nap((int)(seed >> i & 63));
+        if (by_kill)
+            daemon_kill(&d);
+        else
+            assert_int_equal(daemon_stop(&d), 0);
+        assert_true(daemon_again(&d));
+    }
+    atomic_store(&w.stop, true);
+    pthread_join(id, &failed);
+    assert_null(failed);
+    check_records(w.fs, "/log", atomic_load(&w.done));
+    assert_int_equal(pst_disconnect(w.fs), 0);
+    daemon_done(&d);
+}
+
+static void a_drained_server_that_comes_back_repeats_nothing(void **state)
+{
+    (void)state;
+    through_restarts(false);
+}
+
+static void a_killed_server_that_comes_back_repeats_nothing(void **state)
+{
+    (void)state;
+    through_restarts(true);
+}
+
+static void open_files_are_opened_again_or_stale(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *kept, *gone;
+    char buf[16];
+
+    (void)state;
+    assert_true(daemon_start(&d, program, NULL));
+    fs = connect_at(d.base, "reopen", 60000);
+    kept = api_open_new(fs, "/kept", 0);
+    gone = api_open_new(fs, "/gone", 0);
+    assert_int_equal(pst_pwrite(kept, "kept", 4, 0), 4);
+    assert_int_equal(pst_pwrite(gone, "gone", 4, 0), 4);
+    assert_int_equal(pst_fsync(kept), 0);
+    assert_int_equal(pst_unlink(fs, "/gone"), 0);
+    assert_int_equal(pst_sync(fs), 0);
+    assert_int_equal(pst_pread(gone, buf, 4, 0), 4);
+    assert_int_equal(daemon_stop(&d), 0);
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_pread(kept, buf, 4, 0), 4);
+    assert_memory_equal(buf, "kept", 4);
+    assert_int_equal(pst_pwrite(kept, "KEPT", 4, 0), 4);
+    assert_int_equal(pst_pread(gone, buf, 4, 0), -ESTALE);
+    assert_int_equal(pst_close(kept), 0);
+    pst_close(gone);
+    api_expect(fs, "/kept", "KEPT");
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
+static void a_server_that_stays_away_is_a_time_out(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    struct stat st;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, NULL));
+    fs = connect_at(d.base, "away", 700);
+    f = api_open_new(fs, "/f", 0);
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
+    daemon_kill(&d);
+    assert_int_equal(pst_fsync(f), -ETIMEDOUT);
+    assert_int_equal(pst_stat(fs, "/f", &st), -ETIMEDOUT);
+    assert_non_null(strstr(pst_last_error(), "timeout_ms"));
+    pst_close(f);
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
+/* ---- the buffer rule ---- */
+
+/* A read whose answer the server holds back for a second: the buffer is reused at once, and nothing lands in it. */
+static void held_back(const struct daemon *d, bool registered, bool cancel)
+{
+    size_t size = 2 * MiB;
+    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec iov = {p, size};
+    struct pst_buf *b = NULL;
+    struct pst_event ev;
+    struct pst_file *f;
+    struct pst_eq *eq;
+    struct pst_fs *fs = connect_at(d->base, "rule", cancel ? 60000 : 300);
+
+    f = api_open_new(fs, "/f", O_DIRECT);
+    memset(p, 0x11, size);
+    assert_int_equal(pst_pwrite(f, p, size, 0), size);
+    if (registered)
+        assert_int_equal(pst_buf_register(fs, p, size, &b), 0);
+    assert_int_equal(pst_eq_create(fs, 4, &eq), 0);
+    assert_int_equal(pst_aio_read(f, &iov, 1, 0, eq, &iov), 0);
+    nap(100);
+    if (registered)
+        assert_int_equal(pst_buf_unregister(b), -EBUSY);
+    if (cancel)
+        assert_int_equal(pst_aio_cancel(eq, &iov), 1);
+    assert_int_equal(pst_eq_poll(eq, &ev, 1, 60000), 1);
+    assert_int_equal(ev.result, cancel ? -ECANCELED : -ETIMEDOUT);
+    if (registered)
+        assert_int_equal(pst_buf_unregister(b), 0);
+    memset(p, 0x22, size);
+    nap(1200);
+    for (size_t i = 0; i < size; i++)
+        if (p[i] != 0x22)
+            fail_msg("byte %zu of the reused buffer was overwritten", i);
+    pst_eq_destroy(eq);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    munmap(p, size);
+}
+
+static void an_abandoned_read_never_lands_in_reused_memory(void **state)
+{
+    struct daemon d;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, (const char *[]){"--filter", "delay:op=read,ms=1000", NULL}));
+    for (int i = 0; i < 4; i++)
+        held_back(&d, i & 1, i & 2);
+    daemon_done(&d);
+}
+
+/* ---- clients that die ---- */
+
+/* Writes and reads until it is killed. */
+static int child(const char *base)
+{
+    struct pst_fs *fs;
+    struct pst_file *f;
+    uint8_t *buf = malloc(4 * MiB);
+
+    api_base = base;
+    if (api_connect("dying", 0, &fs) < 0 || pst_open(fs, "/f", O_RDWR | O_CREAT | O_DIRECT, 0644, &f) < 0)
+        return 1;
+    memset(buf, 1, 4 * MiB);
+    if (write(1, "x", 1) != 1)
+        return 1;
+    for (;;)
+        if (pst_pwrite(f, buf, 4 * MiB, 0) < 0 || pst_pread(f, buf, 4 * MiB, 0) < 0)
+            return 1;
+}
+
+static void the_server_survives_clients_that_die_in_transfers(void **state)
+{
+    int rounds = extended ? 100 : 5;
+    struct daemon d;
+    struct pst_fs *fs;
+    struct rng r;
+    long before, after = 0;
+
+    (void)state;
+    rng_seed(&r, seed);
+    assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
+    fs = connect_at(d.base, "living", 0);
+    api_put(fs, "/f", "alive");
+    before = daemon_sockets(&d);
+    for (int i = 0; i < rounds; i++) {
+        int pipes[2];
+        pid_t pid;
+        char c;
+        assert_int_equal(pipe(pipes), 0);
+        pid = fork();
+        if (pid == 0) {
+            dup2(pipes[1], 1);
+            execl(self, self, "--child", d.base, NULL);
+            _exit(127);
+        }
+        close(pipes[1]);
+        assert_int_equal(read(pipes[0], &c, 1), 1);
+        close(pipes[0]);
+        nap((int)rng_below(&r, 60));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        api_expect(fs, "/f", "alive");
+    }
+    for (int i = 0; i < 100 && (after = daemon_sockets(&d)) > before; i++)
+        nap(50);
+    assert_true(after <= before);
+    assert_int_equal(pst_disconnect(fs), 0);
+    assert_int_equal(daemon_stop(&d), 0);
+    daemon_done(&d);
+}
+
+static void a_child_of_fork_leaves_its_parents_connection_alone(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    char buf[8];
+
+    (void)state;
+    assert_true(daemon_start(&d, program, NULL));
+    fs = connect_at(d.base, "fork", 0);
+    f = api_open_new(fs, "/f", 0);
+    for (int i = 0; i < 10; i++) {
+        int status;
+        pid_t pid;
+        assert_int_equal(pst_pwrite(f, "parent", 6, 0), 6);
+        pid = fork();
+        if (pid == 0)
+            _exit(pst_pread(f, buf, 6, 0) == -ECHILD && pst_fsync(f) == -ECHILD && pst_close(f) == -ECHILD &&
+                          pst_disconnect(fs) == -ECHILD ? 0 : 1);
+        assert_int_equal(pst_fsync(f), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_int_equal(pst_pread(f, buf, 6, 0), 6);
+    }
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lost_answers_make_nothing_happen_twice),
+        cmocka_unit_test(a_drained_server_that_comes_back_repeats_nothing),
+        cmocka_unit_test(a_killed_server_that_comes_back_repeats_nothing),
+        cmocka_unit_test(open_files_are_opened_again_or_stale),
+        cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
+        cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
+        cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
+        cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),
+    };
+    const char *s = getenv("PENSTOCK_SEED");
+
+    pst_backend_register(&pst_remote_backend);
+    if (argc == 3 && !strcmp(argv[1], "--child"))
+        return child(argv[2]);
+    if (argc < 2)
+        return 2;
+    program = argv[1];
+    self = argv[0];
+    extended = getenv("PENSTOCK_EXTENDED") != NULL;
+    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    if (argc == 3)
+        cmocka_set_test_filter(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
