@@ -71,7 +71,8 @@ static void run(struct bench *b, const char *name, enum pst_op_kind kind, uint64
         while (more && busy < depth && (!passes || next < count * (uint64_t)passes)) {
             int i = idle[depth - 1 - busy++];
             v[i] = (struct iovec){.iov_base = b->buf[i], .iov_len = length};
-            ops[i] = (struct pst_op){.kind = kind, .cont = b->c, .ino = b->ino, .length = length, .iov = &v[i], .iovcnt = 1};
+            ops[i] =
+                (struct pst_op){.kind = kind, .cont = b->c, .ino = b->ino, .length = length, .iov = &v[i], .iovcnt = 1};
             ops[i].offset = (random ? rng_below(&r, count) : next % count) * length;
             next++;
             int e = pst_queue_submit(b->q, &ops[i]);
@@ -165,6 +166,8 @@ int main(int argc, char **argv)
     open_all(&b, argv[1], opts, nopts);
     e = engine_of(b.st);
     run(&b, "write-1m", PST_OP_WRITE, MiB, 8, false, 1);
+    run(&b, NULL, PST_OP_WRITE, MiB, 8, false,
+        1); /* from then on blocks are used again, as in a store that is not new */
     run(&b, "overwrite-1m", PST_OP_WRITE, MiB, 8, false, 1);
     if (posix_fadvise(e->data_fd, 0, 0, POSIX_FADV_DONTNEED))
         die("fadvise", -22);

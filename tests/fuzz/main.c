@@ -53,7 +53,8 @@ static void run(size_t n)
 int main(int argc, char **argv)
 {
     const char *seed_text = getenv("PENSTOCK_SEED");
-    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns(), count = getenv("PENSTOCK_EXTENDED") ? 2000000 : 50000;
+    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns(),
+             count = getenv("PENSTOCK_EXTENDED") ? 2000000 : 50000;
     struct rng r;
 
     for (int i = 1; i < argc; i++) {

@@ -187,7 +187,7 @@ struct worker {
     uint64_t appended[RECORDS]; /* where its records went */
 };
 
-static struct file shared;       /* each thread changes its slices of bytes */
+static struct file shared; /* each thread changes its slices of bytes */
 static uint64_t log_ino, uniform_ino;
 
 static bool overlaps(const struct worker *w, uint64_t offset, uint64_t length)
@@ -264,7 +264,8 @@ static void start(struct worker *w, struct rng *r)
     if (rng_below(r, 16) == 0)
         s->op.flags = PST_OPF_DSYNC;
     s->v[0] = (struct iovec){.iov_base = s->buf, .iov_len = rng_below(r, length + 1)};
-    s->v[1] = (struct iovec){.iov_base = s->buf + s->v[0].iov_len, .iov_len = rng_below(r, length - s->v[0].iov_len + 1)};
+    s->v[1] =
+        (struct iovec){.iov_base = s->buf + s->v[0].iov_len, .iov_len = rng_below(r, length - s->v[0].iov_len + 1)};
     s->v[2].iov_base = s->buf + s->v[0].iov_len + s->v[1].iov_len;
     s->v[2].iov_len = length - s->v[0].iov_len - s->v[1].iov_len;
     s->op.iov = s->v;

@@ -11,7 +11,8 @@ int data_open(struct engine *e)
 
     if (!d)
         return -ENOMEM;
-    d->nseen = pages > 0 && page > 0 ? (uint32_t)min_u64((uint64_t)pages * (uint64_t)page / 2 / MiB, 1u << 22) + 1 : 1024;
+    d->nseen =
+        pages > 0 && page > 0 ? (uint32_t)min_u64((uint64_t)pages * (uint64_t)page / 2 / MiB, 1u << 22) + 1 : 1024;
     d->seen = calloc(d->nseen, sizeof *d->seen);
     d->try_cached = e->opt.direct != CHOICE_ALWAYS;
     if (!d->seen || map_cache_open(d)) {

@@ -2,8 +2,8 @@
  * What the parts of the data path know of one another (docs/engine.md, "data path").
  *
  * An operation is a small state machine: one function per state, run by the thread that owns the queue. It holds no
- * lock while I/O is under way. A write puts new blocks on disk first, and then, under the inode's lock, merges them into
- * the records as they are at that moment.
+ * lock while I/O is under way. A write puts new blocks on disk first, and then, under the inode's lock, merges them
+ * into the records as they are at that moment.
  */
 #ifndef LOCAL_DATA_H
 #define LOCAL_DATA_H
@@ -16,13 +16,13 @@
 
 /* Limits, with the reason. */
 #define DATA_CACHE_SHARDS 64u
-#define DATA_CACHE_BYTES  (32 * MiB) /* decoded maps: about 25 GiB of 1 MiB chunks */
-#define DATA_IOV_MAX      256u       /* longer iovec arrays go through one buffer: below IOV_MAX with both edges */
-#define DATA_LINEAR_BYTES (32 * MiB) /* of such buffers per queue; more operations wait */
-#define DATA_STEP_CHUNKS  64u        /* chunk records that one step of a long operation changes in a transaction */
+#define DATA_CACHE_BYTES  (32 * MiB)  /* decoded maps: about 25 GiB of 1 MiB chunks */
+#define DATA_IOV_MAX      256u        /* longer iovec arrays go through one buffer: below IOV_MAX with both edges */
+#define DATA_LINEAR_BYTES (32 * MiB)  /* of such buffers per queue; more operations wait */
+#define DATA_STEP_CHUNKS  64u         /* chunk records that one step of a long operation changes in a transaction */
 #define DATA_STEP_BYTES   (256 * KiB) /* of records in such a transaction: well below TXN_MAX */
-#define DATA_STEP_SCAN    256u       /* or looks at */
-#define DATA_DIRECT_MIN   (64 * KiB) /* shorter writes go through the page cache: the flush before the log batches them */
+#define DATA_STEP_SCAN    256u        /* or looks at */
+#define DATA_DIRECT_MIN   (64 * KiB) /* shorter writes go through the page cache */
 #define DATA_READ_RETRIES 16u        /* lookups anew when a checksum fails and the record changed meanwhile */
 
 struct map_cache;
@@ -101,9 +101,9 @@ struct seg {
 
 /* A block that the operation changes in part. */
 struct edge {
-    uint64_t block; /* of the file */
+    uint64_t block;  /* of the file */
     uint32_t lo, hi; /* the bytes that the operation sets; the others keep what they are */
-    uint64_t phys;  /* where the old content is; PHYS_NONE: it is zero */
+    uint64_t phys;   /* where the old content is; PHYS_NONE: it is zero */
     uint32_t crc;
     bool read;    /* the old content matters */
     bool pad;     /* there is none: the others are zero, whatever the block was */
@@ -138,7 +138,7 @@ struct data_op {
     uint32_t iovcnt;
     struct iovec linear;
 
-    struct pst_attr attr; /* as of the lookup */
+    struct pst_attr attr;    /* as of the lookup */
     uint64_t offset, length; /* bytes of the file that are read or written */
     uint64_t first;          /* block of the file */
     uint32_t nblocks;
@@ -221,16 +221,16 @@ int op_attr(struct data_op *o, struct inode *ret);
 struct change {
     struct engine *e;
     uint64_t cont;
-    struct inode i; /* the caller sets size and times */
-    bool locked, within; /* within: the caller puts the inode */
-    struct txn *t;       /* made by change_begin, or borrowed */
-    int64_t blocks; /* taken minus given back */
+    struct inode i;        /* the caller sets size and times */
+    bool locked, within;   /* within: the caller puts the inode */
+    struct txn *t;         /* made by change_begin, or borrowed */
+    int64_t blocks;        /* taken minus given back */
     struct data_op *steal; /* not NULL: replaced unwritten blocks become its runs, see op_claim */
     struct change_map {
         uint64_t index;
         struct chunk_map *m; /* NULL: the record goes */
         bool changed;
-    } *maps;
+    } * maps;
     uint32_t nmaps, maps_cap;
     size_t bytes; /* of changed maps, an upper bound of their records */
     int err;      /* in callbacks */
@@ -254,8 +254,8 @@ int change_clamp(struct change *c, uint64_t index, uint32_t in_use);
 /* Moves the change counter and puts the records, inode and usage into the transaction. 0 or -errno. */
 int change_put(struct change *c);
 /*
- * change_put, claimed blocks of o (may be NULL), with `reply` its reply record, commit. The transaction is gone in every
- * case.
+ * change_put, claimed blocks of o (may be NULL), with `reply` its reply record, commit. The transaction is gone in
+ * every case.
  */
 int change_commit(struct change *c, struct data_op *o, bool reply, uint64_t *ret_lsn);
 /* Unlocks and forgets all; drops what was not committed. */

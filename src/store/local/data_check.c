@@ -17,8 +17,8 @@ static void check_bad(void *user, uint32_t first, uint32_t n)
 {
     struct checking *k = user;
 
-    check_problem(k->c, "container %llu, object %llu: %llu bytes at offset %llu are damaged", (unsigned long long)k->cont,
-                  (unsigned long long)k->ino, (unsigned long long)n * PST_BLOCK,
+    check_problem(k->c, "container %llu, object %llu: %llu bytes at offset %llu are damaged",
+                  (unsigned long long)k->cont, (unsigned long long)k->ino, (unsigned long long)n * PST_BLOCK,
                   (unsigned long long)(k->index * k->i.a.chunk_size + (uint64_t)first * PST_BLOCK));
 }
 

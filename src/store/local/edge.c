@@ -112,8 +112,8 @@ enum data_next edges_read(struct data_op *o, enum data_next (*then)(struct data_
         if (!g->read)
             continue;
         o->iovs[o->niovs] = (struct iovec){.iov_base = g->buf, .iov_len = PST_BLOCK};
-        o->segs[o->nsegs++] = (struct seg){
-            .io.kind = IO_READ, .phys = g->phys, .first = k, .n = 1, .iov_at = o->niovs++, .iov_n = 1};
+        o->segs[o->nsegs++] =
+            (struct seg){.io.kind = IO_READ, .phys = g->phys, .first = k, .n = 1, .iov_at = o->niovs++, .iov_n = 1};
     }
     return op_start_io(o, edges_check);
 }
@@ -157,17 +157,15 @@ int seg_add(struct data_op *o, enum io_kind kind, uint64_t phys, uint32_t first,
     uint64_t from = max_u64(pos, lo), to = min_u64(end, hi);
     uint32_t at = o->niovs;
 
-    if (op_room_segs(o, o->nsegs + 1) ||
-        op_room_iovs(o, at + 2 + iov_count(o->iov, o->iovcnt, from - lo, to - from)))
+    if (op_room_segs(o, o->nsegs + 1) || op_room_iovs(o, at + 2 + iov_count(o->iov, o->iovcnt, from - lo, to - from)))
         return -ENOMEM;
     if (pos < lo)
-        o->iovs[o->niovs++] =
-            (struct iovec){.iov_base = edge_buf(o, o->first + first), .iov_len = (size_t)(lo - pos)};
+        o->iovs[o->niovs++] = (struct iovec){.iov_base = edge_buf(o, o->first + first), .iov_len = (size_t)(lo - pos)};
     o->niovs += iov_slice(o->iov, o->iovcnt, from - lo, to - from, o->iovs + o->niovs);
     if (end > hi)
         o->iovs[o->niovs++] = (struct iovec){.iov_base = edge_buf(o, o->first + first + n - 1) + hi % PST_BLOCK,
                                              .iov_len = (size_t)(end - hi)};
-    o->segs[o->nsegs++] = (struct seg){
-        .io.kind = kind, .phys = phys, .first = first, .n = n, .iov_at = at, .iov_n = o->niovs - at};
+    o->segs[o->nsegs++] =
+        (struct seg){.io.kind = kind, .phys = phys, .first = first, .n = n, .iov_at = at, .iov_n = o->niovs - at};
     return 0;
 }

@@ -1,10 +1,10 @@
 /*
  * Chunk records by their key, and a bounded cache of decoded ones.
  *
- * A cached map belongs to a value of its object's change counter. Whoever changes a chunk moves that counter in the same
- * transaction, and readers take the counter (inode_get) before the map: a map that is found under the counter's present
- * value is the present one, without any hook in commits. After a write the other chunks of the object are read from the
- * index once more.
+ * A cached map belongs to a value of its object's change counter. Whoever changes a chunk moves that counter in the
+ * same transaction, and readers take the counter (inode_get) before the map: a map that is found under the counter's
+ * present value is the present one, without any hook in commits. After a write the other chunks of the object are read
+ * from the index once more.
  */
 #include "data.h"
 

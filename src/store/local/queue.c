@@ -43,8 +43,8 @@ static bool read_cached(struct data_op *o, const struct seg *s)
 }
 
 /*
- * A short write, at once: the kernel only copies it, and a worker of its own would cost more than that. The flush before
- * the log record has it written out.
+ * A short write, at once: the kernel only copies it, and a worker of its own would cost more than that. The flush
+ * before the log record has it written out.
  */
 static bool write_cached(struct data_op *o, const struct seg *s)
 {

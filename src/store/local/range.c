@@ -114,7 +114,8 @@ static enum data_next punch_write(struct data_op *o)
     for (uint32_t k = 0; k < o->nedges; k++)
         need += o->edges[k].phys != PHYS_NONE;
     o->first = o->nedges ? o->edges[0].block : 0; /* what the edges replace is there */
-    o->nblocks = o->nedges ? (uint32_t)min_u64(o->edges[o->nedges - 1].block - o->first + 1, PST_IO_MAX / PST_BLOCK) : 0;
+    o->nblocks =
+        o->nedges ? (uint32_t)min_u64(o->edges[o->nedges - 1].block - o->first + 1, PST_IO_MAX / PST_BLOCK) : 0;
     r = op_claim(o, need);
     if (r == -EAGAIN)
         return NEXT_YIELD;
@@ -142,9 +143,13 @@ static enum data_next punch_write(struct data_op *o)
         memset(g->buf + g->lo, 0, g->hi - g->lo);
         iov_crcs(&v, 1, 1, &o->crcs[k]);
         o->iovs[o->niovs] = v;
-        o->segs[o->nsegs++] = (struct seg){
-            .io.kind = IO_WRITE, .phys = phys, .first = k, .n = 1, .iov_at = o->niovs++, .iov_n = 1,
-            .io.cached = o->e->opt.direct != CHOICE_ALWAYS};
+        o->segs[o->nsegs++] = (struct seg){.io.kind = IO_WRITE,
+                                           .phys = phys,
+                                           .first = k,
+                                           .n = 1,
+                                           .iov_at = o->niovs++,
+                                           .iov_n = 1,
+                                           .io.cached = o->e->opt.direct != CHOICE_ALWAYS};
         at++;
     }
     return op_start_io(o, punch_commit);

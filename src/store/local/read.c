@@ -1,6 +1,6 @@
 /*
- * READ and CHUNK_READ. States: gather -> look up (records to requests, holes are zeroed) -> I/O -> verify. A block whose
- * checksum is wrong is looked up once more: if the record names another block by now, the read starts again.
+ * READ and CHUNK_READ. States: gather -> look up (records to requests, holes are zeroed) -> I/O -> verify. A block
+ * whose checksum is wrong is looked up once more: if the record names another block by now, the read starts again.
  */
 #include "data.h"
 
@@ -11,8 +11,9 @@ void data_damaged(struct engine *e, const struct pst_cont_info *info, uint64_t c
                   const char *what)
 {
     atomic_fetch_add(&e->data_errors, 1);
-    log_error("%s: %s/%s (container %llu), object %llu, offset %llu: run `penstock scrub`", what, info ? info->pool : "",
-              info ? info->label : "", (unsigned long long)cont, (unsigned long long)ino, (unsigned long long)offset);
+    log_error("%s: %s/%s (container %llu), object %llu, offset %llu: run `penstock scrub`", what,
+              info ? info->pool : "", info ? info->label : "", (unsigned long long)cont, (unsigned long long)ino,
+              (unsigned long long)offset);
 }
 
 /* The bytes of the operation within blocks [from, to) of the file read as zero. */

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define SWAP_BLOCKS ((uint32_t)(PST_IO_MAX / PST_BLOCK) + 16u) /* one write of the largest size */
-#define SWAP_SHARE  64u /* of the store's capacity at most one in so many */
-#define SWAP_KEEP   16u /* the last ones are for cutting files */
+#define SWAP_SHARE  64u                                        /* of the store's capacity at most one in so many */
+#define SWAP_KEEP   16u                                        /* the last ones are for cutting files */
 
 /* Free space, then what deleted files have. */
 int64_t space_claim(struct engine *e, uint32_t want, uint64_t *ret_phys)

@@ -1,7 +1,7 @@
 /*
  * Making files shorter. The rest of the last block is zeroed in a new block, so that a file that grows again reads as
- * zero there. A file with many chunks past the new end becomes shorter in several transactions, from its end on: after a
- * crash it has one of the sizes in between, never a chunk past its end.
+ * zero there. A file with many chunks past the new end becomes shorter in several transactions, from its end on: after
+ * a crash it has one of the sizes in between, never a chunk past its end.
  */
 #include "data.h"
 
@@ -143,8 +143,8 @@ static int claim_one(struct change *c, uint64_t *ret_phys)
 }
 
 /* The block at `at` of the chunk, cut after `keep` bytes, in a new block. */
-static int cut_block(struct change *c, uint64_t index, const struct chunk_map *m, const struct chunk_ext *x, uint32_t at,
-                     uint32_t keep)
+static int cut_block(struct change *c, uint64_t index, const struct chunk_map *m, const struct chunk_ext *x,
+                     uint32_t at, uint32_t keep)
 {
     uint64_t old = x->phys + (at - x->first);
     uint32_t crc = m->crcs[x->crc_at + (at - x->first)];
