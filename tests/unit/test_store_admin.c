@@ -223,6 +223,83 @@ static void quotas_hold_for_container_and_pool(void **state)
     assert_int_equal(pool.objects, 2);
 }
 
+/* Appends a block of 1 MiB; what the write answers. */
+static int64_t append_mib(struct pst_queue *q, struct pst_cont *c, uint64_t ino)
+{
+    static uint8_t block[1 * MiB];
+    struct iovec iov = {block, sizeof block};
+    struct pst_op op = {.kind = PST_OP_WRITE, .flags = PST_OPF_APPEND, .cont = c, .ino = ino, .iov = &iov, .iovcnt = 1,
+                        .length = sizeof block};
+    memset(block, 0x5a, sizeof block);
+    return pst_queue_run(q, &op);
+}
+
+static void a_full_store_lets_its_files_be_deleted(void **state)
+{
+    struct pst_queue *q;
+    struct pst_statfs before, full, after;
+    int64_t r = 1 * MiB, mib = 0;
+    (void)state;
+    assert_int_equal(pst_store_statfs(nx_c, &before), 0);
+    assert_int_equal(pst_queue_open(&nx_e->st, 8, &q), 0);
+    uint64_t f = nx_made(NULL, ROOT, "f", S_IFREG | 0644), g = nx_made(NULL, ROOT, "g", S_IFREG | 0644);
+    assert_int_equal(append_mib(q, nx_c, g), 1 * MiB);
+    while (r == 1 * MiB && mib < 100) {
+        r = append_mib(q, nx_c, f);
+        mib += r > 0;
+    }
+    assert_int_equal(r, -ENOSPC);
+    assert_true(mib > 40);
+    assert_int_equal(nx_attr(f).size, mib * 1024 * 1024);
+    assert_int_equal(pst_store_statfs(nx_c, &full), 0);
+    assert_true(full.free_bytes < 3 * MiB);
+    assert_int_equal(nx_make(NULL, ROOT, "still", S_IFREG | 0644, NULL), 0); /* names need no data space */
+    assert_int_equal(nx_unlink(NULL, ROOT, "f"), 0);
+    nx_collect();
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(append_mib(q, nx_c, g), 1 * MiB);
+    pst_queue_close(q);
+    assert_int_equal(pst_store_statfs(nx_c, &after), 0);
+    assert_true(after.free_bytes + 12 * MiB > before.free_bytes);
+    nx_reopen();
+    assert_int_equal(nx_attr(g).used, 11 * MiB);
+}
+
+static void writes_stop_at_the_quota(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    struct pst_cont_props props = {.quota_bytes = 3 * MiB, .mode = 0777};
+    struct pst_cont_info info;
+    struct pst_new in = {.mode = S_IFREG | 0644};
+    struct pst_queue *q;
+    struct pst_cont *c;
+    struct pst_attr a;
+    struct pst_statfs sf;
+    (void)state;
+    assert_int_equal(pst_cont_create(&nx_e->st, &ctx, "p", "small", &props, &info), 0);
+    assert_int_equal(pst_cont_open(&nx_e->st, &ctx, "p", "small", &c), 0);
+    assert_int_equal(pst_queue_open(&nx_e->st, 8, &q), 0);
+    assert_int_equal(pst_store_make(c, &ctx, ROOT, "f", &in, &a, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(append_mib(q, c, a.ino), 1 * MiB);
+    assert_int_equal(append_mib(q, c, a.ino), -EDQUOT);
+    assert_int_equal(pst_store_statfs(c, &sf), 0);
+    assert_int_equal(sf.free_bytes, 0);
+    struct pst_attr half = {.size = 1536 * KiB};
+    assert_int_equal(pst_store_setattr(c, &ctx, a.ino, PST_SET_SIZE, &half, &a), 0);
+    assert_int_equal(append_mib(q, c, a.ino), 1 * MiB);
+    assert_int_equal(pst_cont_query(&nx_e->st, &ctx, "p", "small", &info), 0);
+    assert_int_equal(info.used_bytes, 2560 * KiB);
+    pst_queue_close(q);
+    pst_cont_close(c);
+    assert_int_equal(destroy_cont(NULL, "p", "small"), 0);
+    nx_collect();
+    struct pst_pool_info pool;
+    assert_int_equal(pst_pool_query(&nx_e->st, &ctx, "p", &pool), 0);
+    assert_int_equal(pool.used_bytes, 0);
+    assert_int_equal(keys_of(KEY_CHUNK, info.id), 0);
+}
+
 static void *many_changes(void *arg)
 {
     for (int i = 0; i < 300; i++) {
@@ -373,6 +450,8 @@ int main(void)
         T(a_destroyed_container_goes_in_the_background),
         T(a_forced_pool_takes_its_containers_along),
         T(quotas_hold_for_container_and_pool),
+        T(a_full_store_lets_its_files_be_deleted),
+        T(writes_stop_at_the_quota),
         T(usage_is_exact_under_concurrent_commits),
         T(a_retry_gets_the_recorded_reply),
         T(every_mutation_happens_once),
