@@ -32,7 +32,6 @@ struct rpc_call *rpc_call_ref(struct rpc_call *c)
 void rpc_call_unref(struct rpc_call *c)
 {
     struct rpc_server *s = c->s;
-    bool listed = c->listed;
 
     if (atomic_fetch_sub(&c->refs, 1) != 1)
         return;
@@ -49,7 +48,7 @@ void rpc_call_unref(struct rpc_call *c)
     pthread_cond_destroy(&c->room);
     free(c->path);
     gpr_free(c->peer);
-    if (listed) {
+    if (c->listed) {
         scoped_lock(&s->mu);
         list_del(&c->link);
         s->ncalls--;

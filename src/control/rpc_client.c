@@ -35,7 +35,7 @@ static grpc_channel *make_channel(const char *target, grpc_channel_credentials *
         INT_ARG(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0), /* retries are the caller's, with its request ids */
         INT_ARG(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        INT_ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000),
+        INT_ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10000), /* how long one attempt may take */
         INT_ARG(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
         INT_ARG(GRPC_ARG_KEEPALIVE_TIME_MS, 20000),
         INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),

@@ -48,6 +48,15 @@ static void *serve(void *arg)
 
 /* ---- the server ---- */
 
+static void on_down(void *owner, bool ok)
+{
+    struct rpc_server *s = owner;
+    (void)ok;
+    scoped_lock(&s->mu);
+    s->is_down = true;
+    pthread_cond_broadcast(&s->changed);
+}
+
 #define INT_ARG(k, v)                                                                                                  \
     {                                                                                                                  \
         .type = GRPC_ARG_INTEGER, .key = (char *)(k), .value.integer = (v)                                             \
@@ -98,6 +107,7 @@ int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
     pthread_mutex_init(&s->mu, NULL);
     pthread_cond_init(&s->changed, NULL);
     list_init(&s->calls);
+    s->down = (struct rpc_tag){on_down, s};
     accept_guard_start();
     rpc_init();
     s->srv = core_server();
@@ -158,15 +168,6 @@ int rpc_server_start(struct rpc_server *s)
     return s->nthreads ? 0 : -EAGAIN;
 }
 
-static void on_down(void *owner, bool ok)
-{
-    struct rpc_server *s = owner;
-    (void)ok;
-    scoped_lock(&s->mu);
-    s->is_down = true;
-    pthread_cond_broadcast(&s->changed);
-}
-
 /* Streams would go on for ever. */
 static void drain_streams(struct rpc_server *s)
 {
@@ -189,7 +190,6 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms)
     pthread_mutex_lock(&s->mu);
     s->stopping = true;
     pthread_mutex_unlock(&s->mu);
-    s->down = (struct rpc_tag){on_down, s};
     grpc_server_shutdown_and_notify(s->srv, s->cq, &s->down);
     drain_streams(s);
     clock_gettime(CLOCK_REALTIME, &until);

@@ -17,7 +17,7 @@
 static struct rpc_server *srv;
 static struct rpc_channel *ch;
 static char addr[64], dir[] = "/tmp/penstock-rpc-XXXXXX";
-static atomic_uint cancels, running, most_running;
+static atomic_uint hung, cancels, running, most_running;
 
 /* ---- handlers ---- */
 
@@ -37,6 +37,7 @@ static void on_fail(struct rpc_call *c, const void *msg, size_t len, void *user)
 static void on_hang(struct rpc_call *c, const void *msg, size_t len, void *user)
 {
     (void)c, (void)msg, (void)len, (void)user;
+    atomic_fetch_add(&hung, 1);
 }
 
 static void on_hang_cancel(struct rpc_call *c, void *user)
@@ -149,7 +150,7 @@ static int setup(void **state)
     char err[200];
     int port;
     (void)state;
-    cancels = running = most_running = 0;
+    hung = cancels = running = most_running = 0;
     if (rpc_server_new(&cfg, &srv) || rpc_server_listen(srv, "127.0.0.1:0", NULL, false, &port, err, sizeof err) ||
         rpc_server_start(srv))
         return -1;
@@ -217,8 +218,10 @@ static void a_deadline_ends_the_call_on_both_sides(void **state)
     struct rpc_result r;
     int64_t ms;
     (void)state;
-    assert_int_equal(rpc_unary(ch, "/t.T/Hang", "", 0, 50, NULL, &r), -ETIMEDOUT);
-    assert_false(r.from_server);
+    for (uint32_t t = 50; !atomic_load(&hung); t *= 2) { /* on a slow machine it is over before the handler runs */
+        assert_int_equal(rpc_unary(ch, "/t.T/Hang", "", 0, t, NULL, &r), -ETIMEDOUT);
+        assert_false(r.from_server);
+    }
     while (!atomic_load(&cancels))
         usleep(1000);
     assert_int_equal(rpc_unary(ch, "/t.T/Deadline", "", 0, 5000, NULL, &r), 0);
@@ -233,7 +236,8 @@ static void a_deadline_ends_the_call_on_both_sides(void **state)
 
 static void *fire(void *k)
 {
-    usleep(20000);
+    while (!atomic_load(&hung))
+        usleep(1000);
     rpc_cancel_fire(k);
     return NULL;
 }
@@ -456,7 +460,7 @@ static void *hang(void *ret)
 
 static void stopping_cancels_what_does_not_end(void **state)
 {
-    struct rpc_result r, hung;
+    struct rpc_result r, ended;
     struct rpc_stream *s;
     pthread_t t;
     void *msg, *err;
@@ -466,7 +470,7 @@ static void stopping_cancels_what_does_not_end(void **state)
     assert_int_equal(rpc_stream_send(s, "x", 1), 0);
     assert_int_equal(rpc_stream_recv(s, UINT64_MAX, &msg, &len), 1);
     free(msg);
-    pthread_create(&t, NULL, hang, &hung);
+    pthread_create(&t, NULL, hang, &ended);
     while (rpc_server_calls(srv) < 2)
         usleep(1000);
     rpc_server_stop(srv, 50);
