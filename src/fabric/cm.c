@@ -4,9 +4,9 @@
 
 #define CM_DATA_ROOM 256 /* the most that a provider hands over */
 
-struct cm_event {
-    struct fi_eq_cm_entry e;
-    uint8_t data[CM_DATA_ROOM];
+union cm_event {
+    struct fi_eq_cm_entry e; /* its data goes on to the end */
+    uint8_t room[sizeof(struct fi_eq_cm_entry) + CM_DATA_ROOM];
 };
 
 /* ---- addresses ---- */
@@ -208,16 +208,16 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
     return r;
 }
 
-static void on_request(struct fab_shard *s, const struct cm_event *ev, size_t len)
+static void on_request(struct fab_shard *s, const union cm_event *ev, size_t len)
 {
-    if (accept_one(s, ev->e.info, ev->data, len)) {
+    if (accept_one(s, ev->e.info, ev->e.data, len)) {
         /* Also when an endpoint was made from it: that frees the request in every provider. */
         (void)fi_reject(s->pep, ev->e.info->handle, NULL, 0);
     }
     s->f->lib->freeinfo(ev->e.info);
 }
 
-static void on_up(struct fab_shard *s, const struct cm_event *ev, size_t len)
+static void on_up(struct fab_shard *s, const union cm_event *ev, size_t len)
 {
     struct fab_conn *c = find(s, ev->e.fid);
     struct fab_hello h;
@@ -227,7 +227,7 @@ static void on_up(struct fab_shard *s, const struct cm_event *ev, size_t len)
         return;
     if (!c->granted) {
         /* We asked: the answer has what the other side grants. */
-        r = hello_read(ev->data, len, &h);
+        r = hello_read(ev->e.data, len, &h);
         if (!r)
             r = hello_grant(c, &h);
         if (r) {
@@ -267,7 +267,7 @@ static int on_error(struct fab_shard *s)
 
 int fab_cm_events(struct fab_shard *s)
 {
-    struct cm_event ev;
+    union cm_event ev;
     uint32_t kind;
     int events = 0;
 

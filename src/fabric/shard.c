@@ -203,6 +203,15 @@ int fab_cq_events(struct fab_shard *s, int max)
 
 /* ---- progress ---- */
 
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 void fab_wake(struct fab_shard *s)
 {
     uint64_t one = 1;
@@ -345,7 +354,7 @@ int fab_progress(struct fab_shard *s, uint64_t timeout_ns)
         if (now >= end)
             return 0;
         if (now < spin_end) {
-            __builtin_ia32_pause();
+            relax();
             continue;
         }
         if (may_sleep(s)) {
