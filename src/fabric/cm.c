@@ -297,8 +297,17 @@ int fab_cm_events(struct fab_shard *s)
             break;
         }
     }
-    s->eq_events += (uint64_t)events;
     return events;
+}
+
+bool fab_cm_waiting(struct fab_shard *s)
+{
+    uint32_t kind;
+    union cm_event ev;
+
+    errno = 0; /* as above */
+    s->eq_reads++;
+    return fi_eq_read(s->eq, &kind, &ev, sizeof ev, FI_PEEK) != -FI_EAGAIN;
 }
 
 uint64_t fab_cm_deadlines(struct fab_shard *s, uint64_t now)

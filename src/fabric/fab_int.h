@@ -137,11 +137,14 @@ struct fab_shard {
 
     struct list conns, connecting, closing, retry, mrs;
     int broken; /* -errno: the completion or event queue failed */
-    uint64_t eq_read_ns, eq_reads, eq_events;
+    uint64_t events, armed_events; /* handled; as of the last fab_arm */
+    uint64_t eq_read_ns, eq_reads;
+    bool eq_due;          /* something lies in the event queue */
+    bool eq_quiet;        /* it was empty, and its descriptor too, and the latter was not seen readable since */
     uint64_t eq_muted_ns; /* until then its descriptor is not looked at; 0: it is */
-    uint32_t eq_idle_wakes;
+    uint32_t idle_wakes;
     uint64_t timer_ns; /* what timer_fd is set to; 0: off */
-    uint64_t scan_ns;  /* next look for half-open connections; 0: none is due */
+    uint64_t scan_ns, last_scan_ns; /* next look for half-open connections; 0: none is due */
     struct fab_suspect *suspects;
     size_t nsuspects;
 };
@@ -182,6 +185,7 @@ void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size);
 
 /* cm.c */
 int fab_cm_events(struct fab_shard *s);
+bool fab_cm_waiting(struct fab_shard *s);
 /* Gives up connections that are not up in time; the earliest deadline that is left, or UINT64_MAX. */
 uint64_t fab_cm_deadlines(struct fab_shard *s, uint64_t now);
 
@@ -199,7 +203,10 @@ int fab_msg_flush_credits(struct fab_conn *c);
 int fab_rma_post(struct fab_conn *c, struct fab_rma *r);
 void fab_rma_done(struct fab_rma *r, int err);
 
-/* shard.c: reads completions until there are none, at most max; the number, or -errno. */
+/* shard.c: puts a descriptor under those that end a sleep. */
+int fab_watch(struct fab_shard *s, int fd);
+
+/* progress.c: at most max completions; the number, or -errno. */
 int fab_cq_events(struct fab_shard *s, int max);
 
 /* sockets.c */

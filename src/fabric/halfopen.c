@@ -89,7 +89,7 @@ void fab_halfopen_tune(struct fab_shard *s)
 void fab_halfopen_arm(struct fab_shard *s, uint64_t now)
 {
     if (!s->scan_ns)
-        s->scan_ns = now + s->f->half_open_ns;
+        s->scan_ns = max_u64(now, s->last_scan_ns + s->f->half_open_ns);
 }
 
 struct scan {
@@ -169,6 +169,7 @@ void fab_halfopen_scan(struct fab_shard *s, uint64_t now)
     size_t n = 0;
 
     s->scan_ns = 0;
+    s->last_scan_ns = now;
     list_for_each(it, &s->conns)
         n++;
     sc.known = calloc(n + 1, sizeof *sc.known);
