@@ -8,7 +8,7 @@
 
 static void print_opt(const struct cli_opt *o)
 {
-    char left[64];
+    char left[160];
 
     snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->c ? '-' : ' ', o->c ? o->c : ' ', o->c ? ", " : "  ", o->name,
              o->arg ? " " : "", o->arg ? o->arg : "");

@@ -74,7 +74,7 @@ static const struct option_row rows[] = {
     {{"metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN}, "metrics.listen", K_STR,
      T(metrics.listen), V(metrics_listen), 0, 0},
     {{"log", "LEVEL", "error, warn, info or debug; default info"}, "log", K_STR, T(log), 0, 0, 0},
-    {{"user", "NAME", "change to this user once the addresses are bound"}, "user", K_STR, T(user), V(run_as), 0, 0},
+    {{"user", "NAME", "run as this user"}, "user", K_STR, T(user), V(run_as), 0, 0},
     {{"drain", "TIME", "how long SIGTERM waits for what is under way; default 10s"}, "drain", K_MS, T(drain),
      V(drain_ms), 0, 600000},
 };

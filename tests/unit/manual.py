@@ -1,0 +1,53 @@
+#!/usr/bin/python3
+"""The manual names every command, option and key that there is, the example configuration is a good one, and the
+units hold what systemd takes.
+
+Usage: manual.py PENSTOCK SOURCE-ROOT
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+penstock, root = sys.argv[1], pathlib.Path(sys.argv[2])
+page = (root / "man/penstock.1").read_text()
+yaml_page = (root / "man/penstock.yaml.5").read_text()
+bad = []
+
+
+def run(*args):
+    r = subprocess.run([penstock, *args], capture_output=True, text=True)
+    if r.returncode != 0:
+        bad.append(f"penstock {' '.join(args)}: {r.stderr.strip()}")
+    return r.stdout
+
+
+for line in run("--help").splitlines():
+    m = re.match(r"  (\S+(?: \S+)?)  +\S", line)
+    if not m:
+        continue
+    command = m[1]
+    part = page.split(f".Ss {command}\n", 1)
+    if len(part) != 2:
+        bad.append(f"penstock.1 has no section for: {command}")
+        continue
+    part = part[1].split("\n.Ss ")[0] + page.split(".Sh CONNECTING", 1)[1].split(".Sh COMMANDS")[0]
+    for option in set(re.findall(r"^ +(?:-\w, )?--([\w-]+)", run(*command.split(), "--help"), re.M)):
+        if f"Fl Fl {option}" not in part:
+            bad.append(f"penstock.1 does not have --{option} of: {command}")
+for key in re.findall(r'^    \{\{.*?\}, *\n? *"([a-z_.]+)"', (root / "src/server/config.c").read_text(), re.M | re.S):
+    if not re.search(rf"\b{re.escape(key.split('.containers')[0])}\b", yaml_page):
+        bad.append(f"penstock.yaml.5 does not have {key}")
+out = run("serve", "--check-config", "-c", str(root / "dist/penstock.yaml"))
+if "store.url: local:/var/lib/penstock" not in out:
+    bad.append("the example configuration is not read: " + out)
+for name in ("penstock.1", "penstock.yaml.5"):
+    try:
+        r = subprocess.run(["groff", "-mdoc", "-Tutf8", str(root / "man" / name)], capture_output=True, text=True)
+        if r.stderr.strip():
+            bad.append(f"{name}: {r.stderr.strip()}")
+    except FileNotFoundError:
+        pass
+for line in bad:
+    print(line)
+sys.exit(bool(bad))
