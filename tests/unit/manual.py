@@ -44,8 +44,7 @@ if "store.url: local:/var/lib/penstock" not in out:
 for name in ("penstock.1", "penstock.yaml.5"):
     try:
         r = subprocess.run(["groff", "-mdoc", "-Tutf8", str(root / "man" / name)], capture_output=True, text=True)
-        if r.stderr.strip():
-            bad.append(f"{name}: {r.stderr.strip()}")
+        bad += [f"{name}: {line}" for line in r.stderr.splitlines() if "error" in line or "mdoc" in line]
     except FileNotFoundError:
         pass
 for line in bad:
