@@ -133,25 +133,14 @@ struct ns_txn *ns_txn_of(struct txn *t);
 void inode_encode(struct wbuf *w, const struct inode *i);
 /* Deletes the record. */
 void inode_del(struct txn *t, uint64_t cont, uint64_t ino);
-int cache_open(struct ns *ns);
-void cache_close(struct ns *ns);
-/* After a commit: what readers get from now on. */
-void cache_apply(struct ns *ns, struct ns_change *c);
-void cache_forget(struct ns *ns, uint64_t cont, uint64_t ino);
-/* A number that was never used, also for a container. Under the namespace lock, without inode locks: see inode.c. */
-int ino_new(struct ns *ns, uint64_t *ret);
-int ino_open(struct ns *ns);
-/* For check: no number from *ret on was ever handed out (-ENOENT in a new store); makes it so. */
-int ino_bound(struct engine *e, uint64_t *ret);
-int ino_set_bound(struct engine *e, uint64_t next);
-/* After the last transaction: numbers go on without a gap. */
-void ino_close(struct ns *ns);
 void attr_encode(struct wbuf *w, const struct pst_attr *a);
 void attr_decode(struct rbuf *r, struct pst_attr *ret);
 /* Marks a change of attributes (TOUCH_C), of data or entries (TOUCH_M): times and the change counter. */
 #define TOUCH_C 1
 #define TOUCH_M 2
 void inode_touch(struct inode *i, int64_t now, int what);
+/* An owned copy; -ENOMEM. */
+int inode_copy(const struct inode *i, struct inode *ret);
 
 /* Inodes that an operation reads and changes, under their locks. */
 #define HELD_MAX 5
@@ -159,13 +148,37 @@ struct held {
     struct engine *e;
     uint64_t cont;
     uint64_t inos[HELD_MAX];
-    struct inode i[HELD_MAX]; /* in the order of inos; equal numbers share the first one's index, see held_at */
+    struct inode i[HELD_MAX]; /* in the order of inos */
     int n;
     bool locked;
 };
 /* Locks and reads all; on failure nothing is held. Numbers must differ. 0, -ENOENT, -EIO. */
 int held_take(struct held *h, struct engine *e, uint64_t cont, const uint64_t *inos, int n);
 void held_drop(struct held *h);
+
+/* ---- the cache of them (icache.c) ---- */
+
+int cache_open(struct ns *ns);
+void cache_close(struct ns *ns);
+/* After a commit: what readers get from now on. */
+void cache_apply(struct ns *ns, struct ns_change *c);
+void cache_forget(struct ns *ns, uint64_t cont, uint64_t ino);
+/* 1: ret is a copy of the cached record; 0: not cached, *ret_gen is for cache_insert; -ENOMEM. */
+int cache_get(struct ns *ns, uint64_t cont, uint64_t ino, struct inode *ret, uint64_t *ret_gen);
+void cache_insert(struct ns *ns, uint64_t cont, const struct inode *i, uint64_t gen);
+/* Whether records like this one are cached at all. */
+bool cache_takes(const struct inode *i);
+
+/* ---- numbers (ino.c) ---- */
+
+/* A number that was never used, also for a container. Under the namespace lock, without inode locks: see ino.c. */
+int ino_new(struct ns *ns, uint64_t *ret);
+int ino_open(struct ns *ns);
+/* For check: no number from *ret on was ever handed out (-ENOENT in a new store); makes it so. */
+int ino_bound(struct engine *e, uint64_t *ret);
+int ino_set_bound(struct engine *e, uint64_t next);
+/* After the last transaction: numbers go on without a gap. */
+void ino_close(struct ns *ns);
 
 /* ---- directories (dirent.c) ---- */
 
