@@ -151,7 +151,7 @@ static int ns_create(struct ctl_req *q, const void *in_, void *out_)
     PB(CreateReply) *out = out_;
     const struct pst_new what = {.mode = S_IFREG | (in->mode & 07777), .exclusive = in->exclusive};
     struct pst_ctx plain;
-    struct pst_attr a;
+    struct pst_attr a, now;
     bool created = false;
     int r;
 
@@ -170,6 +170,9 @@ static int ns_create(struct ctl_req *q, const void *in_, void *out_)
     if (!out->open)
         return -ENOMEM;
     penstock__v1__open_reply__init(out->open);
+    /* A repeated request may find what it created given away: then its owner's mode counts. */
+    if (created && (pst_store_getattr(q->cont, &q->ctx, a.ino, &now) || now.uid != q->cred.uid))
+        created = false;
     /* The request's id went with the creation: the open is not recorded in the store. */
     plain = (struct pst_ctx){.cred = created ? NULL : &q->cred};
     return open_object(q, &plain, a.ino, in->accmode, false, out->open);
