@@ -89,15 +89,17 @@ struct cli_conn {
         {0, "provider", OPT_STRING, &(k).provider, "NAME", "libfabric provider", NULL},                                \
         {0, "require-rdma", OPT_FLAG, &(k).require_rdma, NULL, "fail rather than move data without RDMA", NULL},       \
         {0, "timeout", OPT_UINT, &(k).timeout_ms, "MS", "of one operation, reconnecting included", NULL},              \
-        {'o', "store-options", OPT_STRING, &(k).store_options, "K=V,K=V", "local: only: options of the engine", NULL}
+    {                                                                                                                  \
+        'o', "store-options", OPT_STRING, &(k).store_options, "K=V,K=V", "local: only: options of the engine", NULL    \
+    }
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret);
 
 /*
  * URLs with a path:  penstock://host[:port]/pool/container[/path]  local:/dir[?pool/container[/path]]
  */
 struct cli_url {
-    char base[4200];   /* for pst_connect */
-    char server[4200]; /* for pst_admin_open: without pool and container */
+    char base[4200];                /* for pst_connect */
+    char server[4200];              /* for pst_admin_open: without pool and container */
     char pool[128], container[128]; /* "" where the URL has none */
     char path[4200];                /* begins with '/' */
     bool slash;                     /* the URL ends with '/' after a path */

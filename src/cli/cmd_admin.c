@@ -173,7 +173,9 @@ struct create_args {
         {0, "uid", OPT_UINT, &(x).uid, "N", "owner; default: you", NULL},                                              \
         {0, "gid", OPT_UINT, &(x).gid, "N", "group; default: yours", NULL},                                            \
         {'m', "mode", OPT_MODE, &(x).mode, "MODE", "permission bits; default 755", NULL},                              \
-        {0, "json", OPT_FLAG, &(x).json, NULL, "a JSON object", NULL}
+    {                                                                                                                  \
+        0, "json", OPT_FLAG, &(x).json, NULL, "a JSON object", NULL                                                    \
+    }
 
 static int run_pool_create(const struct cli_cmd *cmd, int argc, char **argv)
 {

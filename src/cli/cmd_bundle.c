@@ -170,7 +170,8 @@ static int run_version(const struct cli_cmd *cmd, int argc, char **argv)
 }
 
 const struct cli_cmd cmds_bundle[] = {
-    {"support-bundle", "URL FILE.tar.gz", "Packs what helps to understand a problem, without secrets", NULL, run_bundle},
+    {"support-bundle", "URL FILE.tar.gz", "Packs what helps to understand a problem, without secrets", NULL,
+     run_bundle},
     {"version", "", "Shows the version", NULL, run_version},
     {0},
 };

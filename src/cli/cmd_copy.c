@@ -170,7 +170,9 @@ static int copy_all(int n, char **argv, struct cp_args *a, bool into)
         {'v', "verbose", OPT_FLAG, &(a).copy.verbose, NULL, "name each file that is copied", NULL},                    \
         {'q', "quiet", OPT_FLAG, &(a).quiet, NULL, "no progress", NULL},                                               \
         {0, "no-attributes", OPT_FLAG, &(a).copy.no_attrs, NULL, "leave modes, times and owners alone", NULL},         \
-        {0, "json", OPT_FLAG, &(a).json, NULL, "what was done, as JSON", NULL}
+    {                                                                                                                  \
+        0, "json", OPT_FLAG, &(a).json, NULL, "what was done, as JSON", NULL                                           \
+    }
 
 static int start(struct cp_args *a)
 {
@@ -275,7 +277,8 @@ static int run_get(const struct cli_cmd *cmd, int argc, char **argv)
 static const char cp_details[] =
     "Each of them is a URL or a path of this machine. With one SOURCE, DEST is the name of the copy; a DEST that ends\n"
     "with '/' is the directory to copy into, as is every DEST of several sources. Modes, times, links, extended\n"
-    "attributes and (as root) owners are kept. A file whose size and time agree is left alone: after a break, the same\n"
+    "attributes and (as root) owners are kept. A file whose size and time agree is left alone: after a break, the "
+    "same\n"
     "command goes on. The copies are durable when the command ends.";
 
 const struct cli_cmd cmds_copy[] = {

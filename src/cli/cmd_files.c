@@ -372,7 +372,11 @@ static int run_rm(const struct cli_cmd *cmd, int argc, char **argv)
         CLI_CONN_OPTS(k),
         {0},
     };
-    struct walk w = {.side = &x.side, .user = &x, .entry = rm_entry, .dir_begin = rm_dir_begin, .dir_end = rm_dir_end,
+    struct walk w = {.side = &x.side,
+                     .user = &x,
+                     .entry = rm_entry,
+                     .dir_begin = rm_dir_begin,
+                     .dir_end = rm_dir_end,
                      .failed = rm_failed};
     struct cli_url u;
     int code = EXIT_OK, r;

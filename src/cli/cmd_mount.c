@@ -30,6 +30,23 @@ static int set_seconds(void *target, const char *name, const char *value, char *
     return 0;
 }
 
+/* In place. */
+static int split_options(char *s, struct pst_option *opts, size_t max, size_t *ret_n)
+{
+    char *save = NULL;
+    size_t n = 0;
+
+    for (char *p = strtok_r(s, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        char *eq = strchr(p, '=');
+        if (!eq || n == max)
+            return -EINVAL;
+        *eq = 0;
+        opts[n++] = (struct pst_option){p, eq + 1};
+    }
+    *ret_n = n;
+    return 0;
+}
+
 static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct fuse_mount_opts o;
@@ -57,7 +74,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     struct pst_option store_opts[16];
     cleanup_free char *copy = NULL;
     struct cli_url u;
-    char err[600] = "", *save = NULL;
+    char err[600] = "";
     int r;
 
     fuse_mount_opts_init(&o);
@@ -79,14 +96,8 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     o.client.timeout_ms = (uint32_t)min_u64(k.timeout_ms, 3600000);
     copy = strdup(k.store_options ? k.store_options : "");
     o.client.store_opts = store_opts;
-    for (char *p = copy ? strtok_r(copy, ",", &save) : NULL; p && o.client.nstore_opts < ARRAY_SIZE(store_opts);
-         p = strtok_r(NULL, ",", &save)) {
-        char *eq = strchr(p, '=');
-        if (!eq)
-            return cli_usage(cmd, "--store-options: \"%.60s\" is not KEY=VALUE", p);
-        *eq = 0;
-        store_opts[o.client.nstore_opts++] = (struct pst_option){p, eq + 1};
-    }
+    if (!copy || split_options(copy, store_opts, ARRAY_SIZE(store_opts), &o.client.nstore_opts) < 0)
+        return cli_usage(cmd, "--store-options: \"%.60s\" is not KEY=VALUE,KEY=VALUE", k.store_options);
     r = fuse_mount_run(u.base, argv[first + 1], &o, err, sizeof err);
     if (r < 0) {
         cli_error("%s", err[0] ? err : "it failed");

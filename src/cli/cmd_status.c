@@ -154,8 +154,7 @@ static void print_value(const char *key, const json_t *v)
 
     if (!json_is_array(v))
         printf("%-24s %s\n", key, json_string_value(v));
-    json_array_foreach(v, i, x)
-        printf("%-24s %s\n", key, json_string_value(x));
+    json_array_foreach(v, i, x) printf("%-24s %s\n", key, json_string_value(x));
 }
 
 static void print_status(json_t *j)
@@ -170,8 +169,7 @@ static void print_status(json_t *j)
     if (json_object_get(j, "uptime"))
         printf("%-24s %.0f s, %lld sessions\n", "up", json_real_value(json_object_get(j, "uptime")),
                (long long)json_integer_value(json_object_get(j, "sessions")));
-    json_object_foreach(json_object_get(j, "facts"), key, v)
-        print_value(key, v);
+    json_object_foreach(json_object_get(j, "facts"), key, v) print_value(key, v);
     if (json_array_size(conns) > 0)
         printf("\n%-8s %-22s %-8s %-10s %-5s %5s %10s %10s %10s\n", "PURPOSE", "PEER", "PROVIDER", "DEVICE", "RDMA",
                "SHARD", "REQUESTS", "WRITTEN", "READ");
@@ -190,7 +188,8 @@ static void print_metrics(const json_t *list)
     const json_t *m;
     size_t i;
 
-    json_array_foreach(list, i, m) {
+    json_array_foreach(list, i, m)
+    {
         const char *labels = json_string_value(json_object_get(m, "labels"));
         printf(*labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", json_string_value(json_object_get(m, "name")), labels,
                json_number_value(json_object_get(m, "value")));

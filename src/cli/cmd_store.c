@@ -21,9 +21,9 @@ static void on_damage(void *user, const char *pool, const char *cont, uint64_t i
 
     s->damaged++;
     if (s->json)
-        json_array_append_new(s->list, json_pack("{s:s, s:s, s:I, s:I, s:I}", "pool", pool, "container", cont, "ino",
-                                                 (json_int_t)ino, "offset", (json_int_t)offset, "length",
-                                                 (json_int_t)length));
+        json_array_append_new(s->list,
+                              json_pack("{s:s, s:s, s:I, s:I, s:I}", "pool", pool, "container", cont, "ino",
+                                        (json_int_t)ino, "offset", (json_int_t)offset, "length", (json_int_t)length));
     else
         printf("damaged: %s/%s object %llu, bytes %llu to %llu\n", pool, cont, (unsigned long long)ino,
                (unsigned long long)offset, (unsigned long long)(offset + length));

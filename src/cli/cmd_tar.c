@@ -26,7 +26,8 @@ static int set_compression(void *target, const char *name, const char *value, ch
 
 /* ---- export ---- */
 
-struct export {
+struct export
+{
     struct side side;
     struct archive *a;
     struct archive_entry *e;
@@ -161,7 +162,8 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
         CLI_CONN_OPTS(k),
         {0},
     };
-    struct walk w = {.side = &x.side, .user = &x, .entry = export_one, .dir_begin = export_one, .failed = export_failed};
+    struct walk w = {
+        .side = &x.side, .user = &x, .entry = export_one, .dir_begin = export_one, .failed = export_failed};
     const char *file = NULL;
     struct cli_url u;
     int code = EXIT_OK;
@@ -189,7 +191,8 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
         archive_write_set_bytes_in_last_block(x.a, 1); /* no padding behind what the compressor wrote */
         if (compression && archive_write_add_filter_by_name(x.a, compression) != ARCHIVE_OK)
             archive_failed(&x);
-        else if ((file ? archive_write_open_filename(x.a, file) : archive_write_open_fd(x.a, STDOUT_FILENO)) != ARCHIVE_OK)
+        else if ((file ? archive_write_open_filename(x.a, file) : archive_write_open_fd(x.a, STDOUT_FILENO)) !=
+                 ARCHIVE_OK)
             archive_failed(&x);
         else if (walk_run(&w, u.path) == 0 && archive_write_close(x.a) != ARCHIVE_OK)
             archive_failed(&x);
@@ -215,7 +218,7 @@ struct import {
     struct archive *a;
     const char *root;
     struct progress *progress;
-    struct list dirs; /* their attributes come last; deepest first */
+    struct list dirs;           /* their attributes come last; deepest first */
     char parent[SIDE_PATH_MAX]; /* the last one that was found to be a directory */
     int code;
 };
@@ -260,7 +263,7 @@ static int make_parents(struct import *x, const char *path)
     *(slash > dir ? slash : dir + 1) = 0;
     if (!strcmp(dir, x->parent))
         return 0;
-    for (char *p = dir; r == 0 && p; ) {
+    for (char *p = dir; r == 0 && p;) {
         p = strchr(p + 1, '/');
         if (p)
             *p = 0;

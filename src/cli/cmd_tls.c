@@ -32,7 +32,8 @@ static int run_tls_init(const struct cli_cmd *cmd, int argc, char **argv)
     uint64_t days = 0;
     const struct cli_opt opts[] = {
         {0, "server-name", OPT_CALL, &x, "NAME", "DNS name or address of the server; repeatable", add_name},
-        {0, "client", OPT_STRING, &t.client_name, "NAME", "credential of the client's certificate; default admin", NULL},
+        {0, "client", OPT_STRING, &t.client_name, "NAME", "credential of the client's certificate; default admin",
+         NULL},
         {0, "days", OPT_UINT, &days, "N", "validity; default 825", NULL},
         {0},
     };

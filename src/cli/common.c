@@ -116,8 +116,7 @@ static int split(const char *s, struct cli_url *u)
     if (local && !s[head]) { /* the directory alone stands for the default container */
         strcpy(u->pool, "default");
         strcpy(u->container, "default");
-    } else if (!take_label(&rest, u->pool, sizeof u->pool) ||
-               !take_label(&rest, u->container, sizeof u->container)) {
+    } else if (!take_label(&rest, u->pool, sizeof u->pool) || !take_label(&rest, u->container, sizeof u->container)) {
         return -ENAMETOOLONG;
     }
     rest += strspn(rest, "/");
@@ -142,7 +141,7 @@ int cli_url(const char *s, int parts, struct cli_url *ret)
         r = -EINVAL;
     if (r < 0) {
         static const char *const want[] = {"", "/POOL", "/POOL/CONTAINER"}, *const want_local[] = {"", "?POOL",
-                                                                                                  "?POOL/CONTAINER"};
+                                                                                                   "?POOL/CONTAINER"};
         cli_error("\"%.100s\" is not a URL of the form penstock://HOST[:PORT]%s or local:/DIRECTORY%s", s, want[parts],
                   want_local[parts]);
         return r;

@@ -46,8 +46,13 @@ void cli_mode(uint32_t mode, char ret[11])
 {
     static const char rwx[] = "rwxrwxrwx";
 
-    ret[0] = S_ISDIR(mode) ? 'd' : S_ISLNK(mode) ? 'l' : S_ISFIFO(mode) ? 'p' : S_ISSOCK(mode) ? 's'
-             : S_ISCHR(mode) ? 'c' : S_ISBLK(mode) ? 'b' : '-';
+    ret[0] = S_ISDIR(mode)    ? 'd'
+             : S_ISLNK(mode)  ? 'l'
+             : S_ISFIFO(mode) ? 'p'
+             : S_ISSOCK(mode) ? 's'
+             : S_ISCHR(mode)  ? 'c'
+             : S_ISBLK(mode)  ? 'b'
+                              : '-';
     for (int i = 0; i < 9; i++)
         ret[1 + i] = mode & (0400u >> i) ? rwx[i] : '-';
     if (mode & S_ISUID)
@@ -80,8 +85,12 @@ json_t *cli_json_bytes(const char *s)
 
 static const char *type_name(uint32_t mode)
 {
-    return S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "symlink" : S_ISREG(mode) ? "file" : S_ISFIFO(mode) ? "fifo"
-           : S_ISSOCK(mode) ? "socket" : "device";
+    return S_ISDIR(mode)    ? "directory"
+           : S_ISLNK(mode)  ? "symlink"
+           : S_ISREG(mode)  ? "file"
+           : S_ISFIFO(mode) ? "fifo"
+           : S_ISSOCK(mode) ? "socket"
+                            : "device";
 }
 
 static double seconds(struct timespec t)

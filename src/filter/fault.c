@@ -147,7 +147,8 @@ static int open_fault(const char *name, const char *own, struct pst_store *next,
         } else {
             ft->error = -parse_errno(opts[i].value);
             if (!ft->error) {
-                snprintf(err, err_size, "errno=%.40s: not the name of an error; for example EIO, ENOSPC", opts[i].value);
+                snprintf(err, err_size, "errno=%.40s: not the name of an error; for example EIO, ENOSPC",
+                         opts[i].value);
                 r = -EINVAL;
             }
         }
@@ -321,8 +322,8 @@ static int ft_statfs(struct pst_cont *c, struct pst_statfs *ret)
     STRUCK(int, c->store, FAULT_STATFS, pst_store_statfs(c->next, ret));
 }
 
-static int ft_setxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name,
-                       const void *value, size_t len, uint32_t flags)
+static int ft_setxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, const char *name, const void *value,
+                       size_t len, uint32_t flags)
 {
     STRUCK(int, c->store, FAULT_XATTR, pst_store_setxattr(c->next, ctx, ino, name, value, len, flags));
 }

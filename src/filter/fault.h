@@ -32,13 +32,13 @@ enum fault_op {
 
 struct fault {
     struct filter f;
-    uint64_t ops;       /* bit set of enum fault_op */
-    uint64_t every;     /* the n-th, 2n-th, ... matching operation */
-    uint64_t skip;      /* matching operations that pass before counting begins */
-    uint64_t count;     /* faults at most; 0: no limit */
-    bool after;         /* the operation takes effect first */
-    uint64_t delay_ns;  /* delay; 0: none */
-    int error;          /* error: -errno; 0: none */
+    uint64_t ops;      /* bit set of enum fault_op */
+    uint64_t every;    /* the n-th, 2n-th, ... matching operation */
+    uint64_t skip;     /* matching operations that pass before counting begins */
+    uint64_t count;    /* faults at most; 0: no limit */
+    bool after;        /* the operation takes effect first */
+    uint64_t delay_ns; /* delay; 0: none */
+    int error;         /* error: -errno; 0: none */
     atomic_uint_fast64_t seen, hit;
 };
 

@@ -433,7 +433,8 @@ int filter_push(const char *spec, struct pst_store *next, struct pst_store **ret
     int r;
 
     if (!t) {
-        size_t n = (size_t)snprintf(err, err_size, "no filter \"%.*s\"; known filters:", (int)min_u64(name_len, 60), spec);
+        size_t n =
+            (size_t)snprintf(err, err_size, "no filter \"%.*s\"; known filters:", (int)min_u64(name_len, 60), spec);
         for (size_t i = 0; i < ARRAY_SIZE(types) && n < err_size; i++)
             n += (size_t)snprintf(err + n, err_size - n, " %s", types[i]->name);
         return -EINVAL;

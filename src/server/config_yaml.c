@@ -11,7 +11,7 @@
 #define FILE_MAX  (1 * MiB)
 #define ITEMS_MAX 1024
 
-#define STR(key, type, field) CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_OPTIONAL, type, field, 0, 4096)
+#define STR(key, type, field)         CYAML_FIELD_STRING_PTR(key, CYAML_FLAG_OPTIONAL, type, field, 0, 4096)
 #define MAP(key, type, field, fields) CYAML_FIELD_MAPPING(key, CYAML_FLAG_OPTIONAL, type, field, fields)
 #define SEQ(key, type, field, entry)                                                                                   \
     CYAML_FIELD_SEQUENCE(key, CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, type, field, &(entry), 0, ITEMS_MAX)
@@ -24,9 +24,12 @@ static const cyaml_schema_field_t store_fields[] = {
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t container_fields[] = {
-    STR("label", struct text_container, label), STR("chunk_size", struct text_container, chunk_size),
-    STR("quota", struct text_container, quota), STR("uid", struct text_container, uid),
-    STR("gid", struct text_container, gid),     STR("mode", struct text_container, mode),
+    STR("label", struct text_container, label),
+    STR("chunk_size", struct text_container, chunk_size),
+    STR("quota", struct text_container, quota),
+    STR("uid", struct text_container, uid),
+    STR("gid", struct text_container, gid),
+    STR("mode", struct text_container, mode),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t container_entry = {
@@ -40,8 +43,7 @@ static const cyaml_schema_field_t pool_fields[] = {
     SEQ("containers", struct text_pool, containers, container_entry),
     CYAML_FIELD_END,
 };
-static const cyaml_schema_value_t pool_entry = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct text_pool, pool_fields)};
+static const cyaml_schema_value_t pool_entry = {CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct text_pool, pool_fields)};
 static const cyaml_schema_field_t tls_fields[] = {
     STR("ca", struct text_tls, ca),
     STR("cert", struct text_tls, cert),

@@ -152,8 +152,12 @@ static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char
     char token[512] = "";
     int r = 0;
 
-    *out = (struct ctl_cred){.by_cert = in->cn != NULL, .by_token = !in->cn, .uid = in->uid, .gid = in->gid,
-                             .any_uid = in->any_uid, .admin = in->admin};
+    *out = (struct ctl_cred){.by_cert = in->cn != NULL,
+                             .by_token = !in->cn,
+                             .uid = in->uid,
+                             .gid = in->gid,
+                             .any_uid = in->any_uid,
+                             .admin = in->admin};
     if (strlen(name) > SESS_NAME_MAX) {
         snprintf(err, err_size, "credential \"%.40s...\": a name has at most %u bytes", name, SESS_NAME_MAX);
         return -ENAMETOOLONG;

@@ -14,11 +14,11 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#define QUEUE_DEPTH     256u        /* store operations in flight per shard; more wait in order */
-#define SMALL_BYTES     (16 * KiB)  /* requests up to this use the small buffers */
-#define SMALL_COUNT     512u        /* per shard */
-#define REQ_CACHE_MAX   1024u       /* request structs kept for reuse, per shard */
-#define LATENCY_BUCKETS 24u         /* powers of two of microseconds: 1 us .. 8 s, then everything */
+#define QUEUE_DEPTH     256u       /* store operations in flight per shard; more wait in order */
+#define SMALL_BYTES     (16 * KiB) /* requests up to this use the small buffers */
+#define SMALL_COUNT     512u       /* per shard */
+#define REQ_CACHE_MAX   1024u      /* request structs kept for reuse, per shard */
+#define LATENCY_BUCKETS 24u        /* powers of two of microseconds: 1 us .. 8 s, then everything */
 
 enum latency_class { LAT_READ, LAT_WRITE, LAT_SYNC, LAT_OTHER, LAT_CLASSES };
 
@@ -49,8 +49,8 @@ struct shard {
 
     pthread_mutex_t lock; /* list of connections, for those who look */
     struct list conns;
-    struct list waiting;  /* requests that wait for buffers, in order */
-    struct list backlog;  /* store operations that wait for room in the queue, in order */
+    struct list waiting; /* requests that wait for buffers, in order */
+    struct list backlog; /* store operations that wait for room in the queue, in order */
     struct list free_reqs;
     uint32_t nfree_reqs;
     struct shard_stats stats;
@@ -108,22 +108,47 @@ struct req {
     struct part part;
 };
 
+static inline bool req_is_inline(const struct req *r)
+{
+    return (r->dp.flags & DP_F_INLINE) != 0;
+}
+
+/* Does the request bring bytes to the store? */
+static inline bool req_is_write(const struct req *r)
+{
+    return r->dp.opcode == DP_WRITE || r->dp.opcode == DP_CHUNK_REPLACE;
+}
+
+static inline bool req_has_data(const struct req *r)
+{
+    return req_is_write(r) || r->dp.opcode == DP_READ || r->dp.opcode == DP_CHUNK_READ;
+}
+
 /* conn.c */
 extern const struct fab_callbacks conn_callbacks;
 void conn_put_req(struct conn *c); /* a request of it is gone */
 void conn_drop_dead_sessions(struct shard *s);
 void conn_end(struct conn *c);
 
-/* request.c */
+/* answer.c */
 struct req *req_new(struct conn *c, const struct dp_request *dp);
-void req_run(struct req *r);
+void req_unref(struct req *r);
+void req_release_buffers(struct req *r);
+/* Sends (or keeps) r->reply; ends the request's own reference, once. */
+void req_finish(struct req *r);
 void req_answer(struct req *r, int status);
+void req_answer_op(struct req *r, const struct pst_op *op);
+/* The answer is out, or there is nobody to send it to. */
+void req_answered(struct req *r);
 void req_flush_unsent(struct conn *c);
+void req_free_cache(struct shard *s);
+
+/* request.c */
+void req_run(struct req *r);
 void req_drop_waiting(struct conn *c);
 void req_start_waiting(struct shard *s);
 void req_op_done(struct pst_op *op);
 void req_submit_backlog(struct shard *s);
-void req_free_cache(struct shard *s);
 
 /* check.c: may this request happen? 0 or -errno, refusals counted. */
 int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont **ret_cont);

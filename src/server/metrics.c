@@ -90,7 +90,9 @@ static void write_samples(FILE *f, const struct samples *s)
         bool again = i > 0 && !strncmp(x->name, s->v[i - 1].name, len) && (n || !s->v[i - 1].name[len]);
         if (!again)
             fprintf(f, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)len, x->name, x->help, (int)len, x->name,
-                    n ? "histogram" : x->counter ? "counter" : "gauge");
+                    n            ? "histogram"
+                    : x->counter ? "counter"
+                                 : "gauge");
         fprintf(f, *x->labels ? "%s{%s} %.17g\n" : "%s%s %.17g\n", x->name, x->labels, x->value);
     }
 }
@@ -105,8 +107,9 @@ static char *page(struct srv *srv, size_t *ret_len)
     f = s.failed ? NULL : open_memstream(&text, ret_len);
     if (f) {
         qsort(s.v, s.n, sizeof *s.v, by_name);
-        fprintf(f, "# HELP penstock_build_info The daemon's version.\n# TYPE penstock_build_info gauge\n"
-                   "penstock_build_info{version=\"%s\"} 1\n",
+        fprintf(f,
+                "# HELP penstock_build_info The daemon's version.\n# TYPE penstock_build_info gauge\n"
+                "penstock_build_info{version=\"%s\"} 1\n",
                 PENSTOCK_VERSION);
         write_samples(f, &s);
         if (fclose(f) != 0) {

@@ -18,191 +18,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- life ---- */
-
-static bool is_inline(const struct req *r)
-{
-    return (r->dp.flags & DP_F_INLINE) != 0;
-}
-
-/* Does the request bring bytes to the store? */
-static bool is_write(const struct req *r)
-{
-    return r->dp.opcode == DP_WRITE || r->dp.opcode == DP_CHUNK_REPLACE;
-}
-
-static bool has_data(const struct req *r)
-{
-    return is_write(r) || r->dp.opcode == DP_READ || r->dp.opcode == DP_CHUNK_READ;
-}
-
-struct req *req_new(struct conn *c, const struct dp_request *dp)
-{
-    struct shard *s = c->shard;
-    struct list *l = list_pop_front(&s->free_reqs);
-    struct req *r = l ? list_entry(l, struct req, link) : malloc(sizeof *r);
-
-    if (!r)
-        return NULL;
-    if (l)
-        s->nfree_reqs--;
-    memset(r, 0, offsetof(struct req, part));
-    list_init(&r->link);
-    r->conn = c;
-    r->dp = *dp;
-    r->start_ns = now_ns();
-    r->refs = 1;
-    r->parts = &r->part;
-    c->reqs++;
-    c->unanswered++;
-    atomic_fetch_add_explicit(&s->unanswered, 1, memory_order_relaxed);
-    return r;
-}
-
-static void release_buffers(struct req *r)
-{
-    for (uint32_t i = 0; i < r->nbufs; i++)
-        fab_buf_put(r->parts[i].buf);
-    r->nbufs = 0;
-}
-
-static void unref(struct req *r)
-{
-    struct conn *c = r->conn;
-    struct shard *s = c->shard;
-
-    if (--r->refs > 0)
-        return;
-    release_buffers(r);
-    if (r->parts != &r->part)
-        free(r->parts);
-    free(r->iov);
-    free(r->stash);
-    sess_cont_put(r->cont);
-    if (s->nfree_reqs < REQ_CACHE_MAX) {
-        list_push_front(&s->free_reqs, &r->link);
-        s->nfree_reqs++;
-    } else {
-        free(r);
-    }
-    conn_put_req(c);
-}
-
-void req_free_cache(struct shard *s)
-{
-    struct list *l;
-
-    while ((l = list_pop_front(&s->free_reqs)) != NULL)
-        free(list_entry(l, struct req, link));
-    s->nfree_reqs = 0;
-}
-
-/* ---- answers ---- */
-
-/* The answer is out, or there is nobody to send it to. */
-static void answered(struct req *r)
-{
-    struct conn *c = r->conn;
-
-    c->unanswered--;
-    atomic_fetch_sub_explicit(&c->shard->unanswered, 1, memory_order_relaxed);
-    if (c->fab)
-        stats_count(r);
-    unref(r);
-}
-
-/* -EAGAIN: no credit; the answer is kept in r. */
-static int send_answer(struct req *r)
-{
-    struct conn *c = r->conn;
-    uint8_t head[DP_HEAD_MAX];
-    struct iovec iov[3];
-    int n = dp_encode_reply(c->mac, &r->reply, head, iov);
-
-    return n < 0 ? n : fab_send(c->fab, iov, (uint32_t)n);
-}
-
-/* Sends (or keeps) the answer; ends the request's own reference, once. */
-static void finish(struct req *r)
-{
-    struct conn *c = r->conn;
-    int e;
-
-    r->reply.msgno = r->dp.msgno;
-    r->reply.tag = r->dp.tag;
-    r->reply.opcode = r->dp.opcode;
-    if (!c->fab || r->failed) { /* bytes that were to move did not: no answer may say that they did */
-        conn_end(c);
-        answered(r);
-        return;
-    }
-    e = list_empty(&c->unsent) ? send_answer(r) : -EAGAIN;
-    if (e == -EAGAIN) {
-        list_push_back(&c->unsent, &r->link);
-        return;
-    }
-    if (e < 0 && e != -ENOTCONN) {
-        log_error("answer to %s cannot be sent: %s", c->peer, err_name(e));
-        conn_end(c);
-    }
-    answered(r);
-}
-
-void req_flush_unsent(struct conn *c)
-{
-    while (!list_empty(&c->unsent)) {
-        struct req *r = list_entry(c->unsent.next, struct req, link);
-        if (c->fab && send_answer(r) == -EAGAIN)
-            return;
-        list_del(&r->link);
-        answered(r);
-    }
-}
-
-void req_answer(struct req *r, int status)
-{
-    r->reply = (struct dp_reply){.status = status};
-    finish(r);
-}
-
-static void answer_op(struct req *r, const struct pst_op *op)
-{
-    struct dp_reply *y = &r->reply;
-
-    *y = (struct dp_reply){.status = op->result < 0 ? (int32_t)op->result : 0};
-    if (r->dp.opcode == DP_CHUNK_READ || r->dp.opcode == DP_CHUNK_REPLACE)
-        y->version = op->version;
-    if (op->result < 0) {
-        finish(r);
-        return;
-    }
-    y->result = (uint64_t)op->result;
-    switch (r->dp.opcode) {
-    case DP_WRITE:
-        y->offset = op->offset;
-        /* fall through */
-    case DP_PUNCH:
-    case DP_ALLOCATE:
-    case DP_CHUNK_REPLACE:
-        y->size = op->attr.size;
-        y->used = op->attr.used;
-        y->change = op->attr.change;
-        y->mtime_ns = op->attr.mtime_ns;
-        break;
-    case DP_CHUNK_READ:
-        y->meta_len = (uint8_t)min_u64(op->meta_len, sizeof y->meta);
-        memcpy(y->meta, op->meta, y->meta_len);
-        if (is_inline(r)) {
-            y->payload = r->parts[0].buf->data;
-            y->payload_len = (uint32_t)y->result;
-        }
-        break;
-    default:
-        break;
-    }
-    finish(r);
-}
-
 /* ---- the store's side ---- */
 
 static void submit(struct shard *s, struct part *p)
@@ -301,7 +116,7 @@ static void submit_whole(struct req *r)
     struct part *p = &r->parts[0];
 
     fill_op(p);
-    if (has_data(r)) {
+    if (req_has_data(r)) {
         p->op.iov = r->iov ? r->iov : &p->iov;
         p->op.iovcnt = r->nparts;
     }
@@ -322,7 +137,7 @@ static void submit_parts(struct req *r)
         p->op.iovcnt = 1;
         submit(r->conn->shard, p);
     }
-    unref(r);
+    req_unref(r);
 }
 
 /* ---- the client's side ---- */
@@ -333,14 +148,14 @@ static void rma_done(struct fab_rma *rma, int err)
 
     if (err < 0)
         r->failed = true;
-    if (--r->rmas_left == 0 && is_write(r)) {
+    if (--r->rmas_left == 0 && req_is_write(r)) {
         /* With a byte missing nothing is written; the connection is ending, or the client named a wrong key. */
         if (r->failed || !r->conn->fab)
-            finish(r);
+            req_finish(r);
         else
             submit_whole(r);
     }
-    unref(r);
+    req_unref(r);
 }
 
 /* Moves `len` bytes of a part from or to the client's segments. */
@@ -359,7 +174,7 @@ static void move(struct part *p, uint32_t len)
         }
         take = (uint32_t)min_u64(seg->len - in_seg, len - at);
         p->rma[n] = (struct fab_rma){
-            .write = !is_write(r),
+            .write = !req_is_write(r),
             .mr = {p->buf->mr},
             .iov = {{(char *)p->buf->data + at, take}},
             .iovcnt = 1,
@@ -390,11 +205,11 @@ static void fetch(struct req *r)
         move(&r->parts[i], r->parts[i].len);
     if (--r->rmas_left == 0) {
         if (r->failed)
-            finish(r);
+            req_finish(r);
         else
             submit_whole(r);
     }
-    unref(r);
+    req_unref(r);
 }
 
 /* All parts of a READ are there: as many bytes as are there without a gap. */
@@ -413,11 +228,11 @@ static void answer_read(struct req *r)
         if (r->parts[i].got < r->parts[i].len)
             break;
     }
-    if (y->status == 0 && is_inline(r)) {
+    if (y->status == 0 && req_is_inline(r)) {
         y->payload = r->parts[0].buf->data;
         y->payload_len = (uint32_t)y->result;
     }
-    finish(r);
+    req_finish(r);
 }
 
 static void read_done(struct part *p)
@@ -427,7 +242,7 @@ static void read_done(struct part *p)
     p->got = p->op.result;
     if (p->got > p->len)
         p->got = -EIO; /* an engine's bug must not reach beyond the client's memory */
-    if (p->got > 0 && !is_inline(r) && r->conn->fab)
+    if (p->got > 0 && !req_is_inline(r) && r->conn->fab)
         move(p, (uint32_t)p->got);
     if (--r->ops_left == 0)
         answer_read(r);
@@ -441,12 +256,12 @@ static void chunk_read_done(struct req *r, const struct pst_op *op)
         req_answer(r, -EIO);
         return;
     }
-    for (uint32_t i = 0; i < r->nparts && left > 0 && !is_inline(r) && r->conn->fab; i++) {
+    for (uint32_t i = 0; i < r->nparts && left > 0 && !req_is_inline(r) && r->conn->fab; i++) {
         uint32_t n = (uint32_t)min_u64(left, r->parts[i].len);
         move(&r->parts[i], n);
         left -= n;
     }
-    answer_op(r, op);
+    req_answer_op(r, op);
 }
 
 void req_op_done(struct pst_op *op)
@@ -459,8 +274,8 @@ void req_op_done(struct pst_op *op)
     else if (r->dp.opcode == DP_CHUNK_READ)
         chunk_read_done(r, op);
     else
-        answer_op(r, op);
-    unref(r);
+        req_answer_op(r, op);
+    req_unref(r);
 }
 
 /* ---- buffers ---- */
@@ -503,7 +318,7 @@ static bool take_buffers(struct req *r)
         struct part *p = &r->parts[i];
         p->buf = fab_buf_get(pool);
         if (!p->buf) {
-            release_buffers(r);
+            req_release_buffers(r);
             return false;
         }
         r->nbufs++;
@@ -516,10 +331,10 @@ static bool take_buffers(struct req *r)
 
 static void start_with_buffers(struct req *r)
 {
-    if (is_write(r) && is_inline(r) && r->dp.length > 0) {
+    if (req_is_write(r) && req_is_inline(r) && r->dp.length > 0) {
         memcpy(r->parts[0].buf->data, r->stash ? r->stash : r->dp.payload, r->dp.length);
         submit_whole(r);
-    } else if (is_write(r) && r->dp.length > 0) {
+    } else if (req_is_write(r) && r->dp.length > 0) {
         fetch(r);
     } else if (r->dp.opcode == DP_READ) {
         submit_parts(r);
@@ -545,7 +360,7 @@ void req_drop_waiting(struct conn *c)
         struct req *r = list_entry(it, struct req, link);
         if (r->conn == c) {
             list_del(&r->link);
-            answered(r);
+            req_answered(r);
         }
     }
 }
@@ -563,7 +378,7 @@ static void start_data(struct req *r)
         start_with_buffers(r);
         return;
     }
-    if (is_write(r) && is_inline(r) && r->dp.length > 0) { /* the message's bytes are only lent */
+    if (req_is_write(r) && req_is_inline(r) && r->dp.length > 0) { /* the message's bytes are only lent */
         r->stash = malloc(r->dp.length);
         if (!r->stash) {
             req_answer(r, -ENOMEM);
@@ -596,7 +411,7 @@ void req_run(struct req *r)
     e = check_request(c, &r->dp, &r->cont);
     if (e < 0) {
         req_answer(r, e);
-    } else if (has_data(r)) {
+    } else if (req_has_data(r)) {
         start_data(r);
     } else {
         r->nparts = 1;

@@ -192,7 +192,8 @@ static void serve(struct shard *s)
     while (!atomic_load(&s->stop)) {
         int events = fab_progress(s->fab, 0), n;
         if (events < 0) {
-            log_error("data shard %u: the transport is broken (%s); its clients use the others", s->id, err_text(events));
+            log_error("data shard %u: the transport is broken (%s); its clients use the others", s->id,
+                      err_text(events));
             poll(&(struct pollfd){.fd = s->wake, .events = POLLIN}, 1, -1);
             read_mailbox(s);
             continue;

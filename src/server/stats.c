@@ -50,9 +50,9 @@ void stats_count(struct req *r)
 }
 
 static const char *const opcode_names[DP_OPCODES] = {
-    [DP_BIND] = "bind",           [DP_UNBIND] = "unbind",       [DP_READ] = "read",
-    [DP_WRITE] = "write",         [DP_PUNCH] = "punch",         [DP_ALLOCATE] = "allocate",
-    [DP_SEEK_DATA] = "seek_data", [DP_SEEK_HOLE] = "seek_hole", [DP_FSYNC] = "fsync",
+    [DP_BIND] = "bind",           [DP_UNBIND] = "unbind",         [DP_READ] = "read",
+    [DP_WRITE] = "write",         [DP_PUNCH] = "punch",           [DP_ALLOCATE] = "allocate",
+    [DP_SEEK_DATA] = "seek_data", [DP_SEEK_HOLE] = "seek_hole",   [DP_FSYNC] = "fsync",
     [DP_SYNCFS] = "syncfs",       [DP_CHUNK_READ] = "chunk_read", [DP_CHUNK_REPLACE] = "chunk_replace",
     [DP_PING] = "ping",
 };
@@ -123,10 +123,13 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
         add_shard(&t, &srv->shards[i].stats);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
         snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
-        fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true, (double)t.requests[i]);
+        fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true,
+           (double)t.requests[i]);
     }
-    fn(user, "penstock_data_errors_total", "", "Data requests that were answered with an error.", true, (double)t.errors);
-    fn(user, "penstock_data_buffer_waits_total", "", "Data requests that waited for a free buffer.", true, (double)t.waits);
+    fn(user, "penstock_data_errors_total", "", "Data requests that were answered with an error.", true,
+       (double)t.errors);
+    fn(user, "penstock_data_buffer_waits_total", "", "Data requests that waited for a free buffer.", true,
+       (double)t.waits);
     fn(user, "penstock_data_bytes_in_total", "", "File bytes written by clients.", true, (double)t.bytes_in);
     fn(user, "penstock_data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
     emit_latency(&t, fn, user);

@@ -94,7 +94,8 @@ static int stop_daemon(void **state)
 static double metric(const char *name)
 {
     char page[256 * 1024], key[120], *at;
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)srv_metrics_port(srv)),
+    struct sockaddr_in sa = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)srv_metrics_port(srv)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     static const char get[] = "GET /metrics HTTP/1.0\r\n\r\n";
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -180,8 +181,12 @@ static void assert_refused(uint32_t number, uint64_t object, uint64_t offset, ui
     double before = refused(reason), moved = bytes_moved();
     struct dp_request r = raw_io(&conn, DP_READ, number, object, offset, len, 0),
                       w = raw_io(&conn, DP_WRITE, number, object, offset, len, 0),
-                      small = {.opcode = DP_READ, .flags = DP_F_INLINE, .cap = number, .ino = object,
-                               .offset = offset, .length = min_u64(len, DP_INLINE_MAX)};
+                      small = {.opcode = DP_READ,
+                               .flags = DP_F_INLINE,
+                               .cap = number,
+                               .ino = object,
+                               .offset = offset,
+                               .length = min_u64(len, DP_INLINE_MAX)};
 
     assert_int_equal(raw_call(&conn, &r), status);
     assert_int_equal(raw_call(&conn, &w), status);
@@ -372,8 +377,8 @@ static void a_forged_or_foreign_capability_is_not_bound(void **state)
 
 static void a_narrowed_capability_is_as_narrow(void **state)
 {
-    struct cap_grant g = {.range_offset = 4096, .range_length = 4096, .expires_ns = INT64_MAX,
-                          .rights = CAP_READ | CAP_WRITE};
+    struct cap_grant g = {
+        .range_offset = 4096, .range_length = 4096, .expires_ns = INT64_MAX, .rights = CAP_READ | CAP_WRITE};
     struct cap part;
     (void)state;
 

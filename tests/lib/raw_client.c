@@ -34,7 +34,7 @@ static int call(struct raw *c, const char *path, const ProtobufCMessage *in, con
 static int open_session(struct raw *c, const char *token)
 {
     PB(SessionOpenRequest) q = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
-    PB(SessionOpenReply) *a;
+    PB(SessionOpenReply) * a;
     uint8_t id[16];
     int r;
 
@@ -61,7 +61,7 @@ static int open_cont(struct raw *c, const char *pool, const char *cont)
 {
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(ContainerOpenRequest) q = PENSTOCK__V1__CONTAINER_OPEN_REQUEST__INIT;
-    PB(ContainerOpenReply) *a;
+    PB(ContainerOpenReply) * a;
     int r;
 
     h.session = (ProtobufCBinaryData){16, c->session};
@@ -99,7 +99,7 @@ void raw_close(struct raw *c)
 int raw_end_session(struct raw *c)
 {
     PB(SessionCloseRequest) q = PENSTOCK__V1__SESSION_CLOSE_REQUEST__INIT;
-    PB(SessionCloseReply) *a;
+    PB(SessionCloseReply) * a;
     int r;
 
     q.session = (ProtobufCBinaryData){16, c->session};
@@ -129,7 +129,7 @@ int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *r
 {
     PB(Header) h = header(c);
     PB(CreateRequest) q = PENSTOCK__V1__CREATE_REQUEST__INIT;
-    PB(CreateReply) *a;
+    PB(CreateReply) * a;
     int r;
 
     q.header = &h;
@@ -153,7 +153,7 @@ int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uin
 {
     PB(Header) h = header(c);
     PB(GrantRequest) q = PENSTOCK__V1__GRANT_REQUEST__INIT;
-    PB(GrantReply) *a;
+    PB(GrantReply) * a;
     int r;
 
     q.header = &h;
@@ -176,7 +176,7 @@ int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uin
 int raw_revoke_key(struct raw *c, uint64_t key_id)
 {
     PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
-    PB(RevokeReply) *a;
+    PB(RevokeReply) * a;
     int r;
 
     q.session = (ProtobufCBinaryData){16, c->session};
@@ -194,7 +194,7 @@ int raw_revoke_key(struct raw *c, uint64_t key_id)
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
 {
     PB(TicketRequest) q = PENSTOCK__V1__TICKET_REQUEST__INIT;
-    PB(TicketReply) *a;
+    PB(TicketReply) * a;
     int r;
 
     q.session = (ProtobufCBinaryData){16, c->session};

@@ -35,7 +35,9 @@ for line in run("--help").splitlines():
     for option in set(re.findall(r"^ +(?:-\w, )?--([\w-]+)", run(*command.split(), "--help"), re.M)):
         if f"Fl Fl {option}" not in part:
             bad.append(f"penstock.1 does not have --{option} of: {command}")
-for key in re.findall(r'^    \{\{.*?\}, *\n? *"([a-z_.]+)"', (root / "src/server/config.c").read_text(), re.M | re.S):
+keys = re.findall(r'"([a-z_.]+)",\s*K_[A-Z]+,', (root / "src/server/config.c").read_text())
+assert len(keys) > 20, keys
+for key in keys:
     if not re.search(rf"\b{re.escape(key.split('.containers')[0])}\b", yaml_page):
         bad.append(f"penstock.yaml.5 does not have {key}")
 out = run("serve", "--check-config", "-c", str(root / "dist/penstock.yaml"))

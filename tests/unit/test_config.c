@@ -138,10 +138,16 @@ static void every_section_is_read(void **state)
 
 static void flags_need_no_file_and_win_over_it(void **state)
 {
-    static const char *const flags[] = {
-        "store", "local:/x", "listen", "127.0.0.1:1", "listen", "127.0.0.1:2", "pool", "p:quota=1M", "container",
-        "p/c:chunk_size=64K", "container", "q/d", "credential", "name=t,token_file=/t,any_uid,uid=7", "insecure", NULL,
-        "metrics", "127.0.0.1:0", NULL};
+    static const char *const flags[] = {"store",      "local:/x",
+                                        "listen",     "127.0.0.1:1",
+                                        "listen",     "127.0.0.1:2",
+                                        "pool",       "p:quota=1M",
+                                        "container",  "p/c:chunk_size=64K",
+                                        "container",  "q/d",
+                                        "credential", "name=t,token_file=/t,any_uid,uid=7",
+                                        "insecure",   NULL,
+                                        "metrics",    "127.0.0.1:0",
+                                        NULL};
     struct srv_config *c = NULL;
     char err[400];
     (void)state;
@@ -208,7 +214,8 @@ static void a_bad_file_is_refused_with_key_and_line(void **state)
         char text[600], err[400];
         bool has_store = strstr(cases[i].text, "store") || strstr(cases[i].text, "stroe"),
              has_cred = strstr(cases[i].text, "credentials");
-        snprintf(text, sizeof text, "%s%s%s", cases[i].text, !*cases[i].text || has_store ? "" : "store: {url: 'local:/x'}\n",
+        snprintf(text, sizeof text, "%s%s%s", cases[i].text,
+                 !*cases[i].text || has_store ? "" : "store: {url: 'local:/x'}\n",
                  !*cases[i].text || has_cred ? "" : "credentials: [{name: a, token_file: /t}]\n");
         assert_int_equal(load(text, NULL, NULL, err, sizeof err), -EINVAL);
         for (int k = 0; k < 3 && cases[i].says[k]; k++)
@@ -226,7 +233,8 @@ static void what_is_missing_is_named(void **state)
 
     assert_int_equal(load("log: info\n", NULL, NULL, err, sizeof err), -EINVAL);
     assert_non_null(strstr(err, "store.url: is missing"));
-    assert_int_equal(load("store: {url: 'local:/x'}\ncontrol: {local_token: no}\n", NULL, NULL, err, sizeof err), -EINVAL);
+    assert_int_equal(load("store: {url: 'local:/x'}\ncontrol: {local_token: no}\n", NULL, NULL, err, sizeof err),
+                     -EINVAL);
     assert_non_null(strstr(err, "credentials: are missing"));
     assert_int_equal(load("store: {url: 'local:/x'}\n", NULL, &c, err, sizeof err), 0); /* the token file will do */
     srv_config_free(c);
@@ -321,14 +329,10 @@ static void descriptions_have_no_secrets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_minimal_file_has_safe_defaults),
-        cmocka_unit_test(every_section_is_read),
-        cmocka_unit_test(flags_need_no_file_and_win_over_it),
-        cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
-        cmocka_unit_test(what_is_missing_is_named),
-        cmocka_unit_test(bad_flags_name_the_flag),
-        cmocka_unit_test(values_as_people_write_them),
-        cmocka_unit_test(descriptions_have_no_secrets),
+        cmocka_unit_test(a_minimal_file_has_safe_defaults),   cmocka_unit_test(every_section_is_read),
+        cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
+        cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
+        cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

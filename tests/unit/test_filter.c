@@ -178,8 +178,8 @@ static struct pst_op write_op(struct rig *r, void *user)
 {
     static char byte;
     static const struct iovec iov = {&byte, 1};
-    return (struct pst_op){.kind = PST_OP_WRITE, .cont = r->c, .ino = 2, .length = 1, .iov = &iov, .iovcnt = 1,
-                           .user = user};
+    return (struct pst_op){
+        .kind = PST_OP_WRITE, .cont = r->c, .ino = 2, .length = 1, .iov = &iov, .iovcnt = 1, .user = user};
 }
 
 static void stacked_filters_pass_everything_on(void **state)

@@ -1,6 +1,7 @@
 /*
  * Filters: inline services on store I/O. A filter is a store on top of another one (`next`), of which it changes only
- * what it is for; everything else is passed on. Filters stack, and nothing above or below them knows that they are there.
+ * what it is for; everything else is passed on. Filters stack, and nothing above or below them knows that they are
+ * there.
  *
  * Writing one: embed struct filter, call filter_init, replace entries of f->ops. An entry that a filter does not
  * replace works on the objects of this header: containers are (at least) a struct pst_cont with `next` set, queues a

@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 /* Defaults and limits, with the unit. */
-#define SRV_CONTROL_LISTEN  "127.0.0.1:7440"
-#define SRV_METRICS_LISTEN  "127.0.0.1:7441"
-#define SRV_SHARDS_MAX      64u
-#define SRV_LEASE_MS        30000u
-#define SRV_DRAIN_MS        10000u
-#define SRV_SESSIONS        4096u
-#define SRV_CONNECTIONS     16384u
-#define SRV_BUFFER_BYTES    (1 * MiB) /* one buffer: the unit in which large requests are split */
-#define SRV_BUFFER_MEMORY   (64 * MiB) /* all buffers of one shard */
-#define SRV_SPIN_US         20u
+#define SRV_CONTROL_LISTEN "127.0.0.1:7440"
+#define SRV_METRICS_LISTEN "127.0.0.1:7441"
+#define SRV_SHARDS_MAX     64u
+#define SRV_LEASE_MS       30000u
+#define SRV_DRAIN_MS       10000u
+#define SRV_SESSIONS       4096u
+#define SRV_CONNECTIONS    16384u
+#define SRV_BUFFER_BYTES   (1 * MiB)  /* one buffer: the unit in which large requests are split */
+#define SRV_BUFFER_MEMORY  (64 * MiB) /* all buffers of one shard */
+#define SRV_SPIN_US        20u
 
 struct srv_container {
     const char *label;
@@ -70,7 +70,7 @@ struct srv_config {
     const char *data_advertise;
     const char *data_provider;
     bool data_require_rdma, data_clear; /* data_clear: security: clear */
-    uint64_t data_shards; /* never 0 */
+    uint64_t data_shards;               /* never 0 */
     uint64_t data_credits, data_spin_us, data_buffer_bytes, data_buffer_memory, max_connections;
 
     const char *metrics_listen; /* NULL: off */
@@ -83,7 +83,8 @@ struct srv_config *srv_config_new(void);
 void srv_config_free(struct srv_config *c); /* accepts NULL */
 /* Reads a file. 0, -errno of reading it, -EINVAL with the line in err. Once, before the flags. */
 int srv_config_load(struct srv_config *c, const char *path, char *err, size_t err_size);
-/* Sets what the flag `name` (without dashes) stands for. A repeatable flag adds; the first one replaces the file's list. */
+/* Sets what the flag `name` (without dashes) stands for. A repeatable flag adds; the first one replaces the file's
+ * list. */
 int srv_config_flag(struct srv_config *c, const char *name, const char *value, char *err, size_t err_size);
 /* Parses and checks all; then the fields above are set. */
 int srv_config_finish(struct srv_config *c, char *err, size_t err_size);

@@ -1,0 +1,148 @@
+/* The lists of the configuration: pools with their containers, and credentials. */
+#include "config_rows.h"
+
+#include "store/perm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Members of list entries: key is "pools[0].quota". */
+struct member {
+    const char *name, *text;
+    enum { M_SIZE, M_UID, M_MODE, M_BOOL } kind;
+    void *out;
+};
+
+static int check_members(struct srv_config *c, const struct option_row *o, const char *prefix, const struct member *m,
+                         size_t n, char *err, size_t err_size)
+{
+    for (size_t i = 0; i < n; i++) {
+        char key[120];
+        uint64_t v = 0;
+        const char *why = NULL;
+        if (!m[i].text)
+            continue;
+        switch (m[i].kind) {
+        case M_SIZE:
+            why = srv_parse_size(m[i].text, m[i].out) < 0 ? "must be a size (64K, 10G, ...)" : NULL;
+            break;
+        case M_UID:
+            why = srv_parse_uint(m[i].text, &v) < 0 || v >= UINT32_MAX ? "must be a numeric id" : NULL;
+            if (!why)
+                *(uint32_t *)m[i].out = (uint32_t)v;
+            break;
+        case M_MODE:
+            why = srv_parse_mode(m[i].text, m[i].out) < 0 ? "must be permission bits in octal (755)" : NULL;
+            break;
+        case M_BOOL:
+            why = srv_parse_bool(m[i].text, m[i].out) < 0 ? "must be true or false" : NULL;
+            break;
+        }
+        snprintf(key, sizeof key, "%s.%s", prefix, m[i].name);
+        if (why)
+            return config_bad(c, o, key, m[i].text, why, err, err_size);
+    }
+    return 0;
+}
+
+static int check_label(struct srv_config *c, const struct option_row *o, const char *prefix, const char *label,
+                       char *err, size_t err_size)
+{
+    char key[120];
+
+    snprintf(key, sizeof key, "%s.label", prefix);
+    if (!label)
+        return config_bad(c, o, key, NULL, "is missing", err, err_size);
+    if (pst_label_check(label) < 0)
+        return config_bad(c, o, key, label, "must be 1 to 127 of A-Z a-z 0-9 . _ -", err, err_size);
+    return 0;
+}
+
+static int check_container(struct srv_config *c, const char *prefix, const struct text_container *t,
+                           struct srv_container *k, char *err, size_t err_size)
+{
+    const struct option_row *o = config_row("container");
+    struct pst_cont_props *p = &k->props;
+    const struct member m[] = {{"chunk_size", t->chunk_size, M_SIZE, &p->chunk_size},
+                               {"quota", t->quota, M_SIZE, &p->quota_bytes},
+                               {"uid", t->uid, M_UID, &p->uid},
+                               {"gid", t->gid, M_UID, &p->gid},
+                               {"mode", t->mode, M_MODE, &p->mode}};
+    char key[120];
+    int r = check_label(c, o, prefix, t->label, err, err_size);
+
+    if (r == 0)
+        r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+    snprintf(key, sizeof key, "%s.chunk_size", prefix);
+    if (r == 0 && p->chunk_size &&
+        (p->chunk_size < PST_CHUNK_MIN || p->chunk_size > PST_CHUNK_MAX || !is_pow2(p->chunk_size)))
+        r = config_bad(c, o, key, t->chunk_size, "must be a power of two from 64K to 16M", err, err_size);
+    k->label = t->label;
+    return r;
+}
+
+int config_check_pools(struct srv_config *c, char *err, size_t err_size)
+{
+    const struct text_values *v = c->text->v;
+    const struct option_row *o = config_row("pool");
+    int r = 0;
+
+    c->pools = calloc(v->pools_count + 1, sizeof *c->pools);
+    if (!c->pools)
+        return -ENOMEM;
+    for (unsigned i = 0; r == 0 && i < v->pools_count; i++) {
+        const struct text_pool *t = &v->pools[i];
+        struct srv_pool *p = &c->pools[c->npools++];
+        const struct member m[] = {{"quota", t->quota, M_SIZE, &p->quota_bytes},
+                                   {"uid", t->uid, M_UID, &p->uid},
+                                   {"gid", t->gid, M_UID, &p->gid},
+                                   {"mode", t->mode, M_MODE, &p->mode}};
+        char prefix[60], inner[100];
+        p->label = t->label;
+        p->mode = 0755;
+        snprintf(prefix, sizeof prefix, "pools[%u]", i);
+        r = check_label(c, o, prefix, t->label, err, err_size);
+        if (r == 0)
+            r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+        p->containers = calloc(t->containers_count + 1, sizeof *p->containers);
+        if (!p->containers)
+            return -ENOMEM;
+        for (unsigned j = 0; r == 0 && j < t->containers_count; j++) {
+            snprintf(inner, sizeof inner, "%s.containers[%u]", prefix, j);
+            r = check_container(c, inner, &t->containers[j], &p->containers[p->ncontainers++], err, err_size);
+        }
+    }
+    return r;
+}
+
+int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
+{
+    const struct text_values *v = c->text->v;
+    const struct option_row *o = config_row("credential");
+    int r = 0;
+
+    c->credentials = calloc(v->credentials_count + 1, sizeof *c->credentials);
+    if (!c->credentials)
+        return -ENOMEM;
+    for (unsigned i = 0; r == 0 && i < v->credentials_count; i++) {
+        const struct text_credential *t = &v->credentials[i];
+        struct srv_credential *k = &c->credentials[c->ncredentials++];
+        const struct member m[] = {{"uid", t->uid, M_UID, &k->uid},
+                                   {"gid", t->gid, M_UID, &k->gid},
+                                   {"any_uid", t->any_uid, M_BOOL, &k->any_uid},
+                                   {"admin", t->admin, M_BOOL, &k->admin}};
+        char prefix[60];
+        *k = (struct srv_credential){
+            .name = t->name, .token = t->token, .token_file = t->token_file, .cn = t->cn, .uid = 65534, .gid = 65534};
+        snprintf(prefix, sizeof prefix, "credentials[%u]", i);
+        if (!t->name || !*t->name)
+            return config_bad(c, o, prefix, NULL, "name is missing", err, err_size);
+        if (!!t->token + !!t->token_file + !!t->cn != 1)
+            return config_bad(c, o, prefix, t->name, "needs one of token, token_file, cn", err, err_size);
+        if (t->token && strlen(t->token) < 16)
+            return config_bad(c, o, prefix, t->name, "token must have at least 16 characters", err, err_size);
+        r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+    }
+    return r;
+}

@@ -1,0 +1,35 @@
+/* What the files of the configuration share: the table of options, and how an error is told. */
+#ifndef SERVER_CONFIG_ROWS_H
+#define SERVER_CONFIG_ROWS_H
+
+#include "config_text.h"
+
+enum kind { K_STR, K_UINT, K_SIZE, K_MS, K_BOOL, K_LIST, K_POOL, K_CONTAINER, K_CREDENTIAL };
+
+struct option_row {
+    struct srv_flag flag;
+    const char *key; /* in the file */
+    enum kind kind;
+    size_t text;  /* of the char * (lists: char **, followed by the count) in struct text_values */
+    size_t value; /* in struct srv_config */
+    uint64_t min, max;
+};
+
+extern const struct option_row config_rows[];
+extern const size_t config_nrows;
+/* The row of a flag that there is. */
+const struct option_row *config_row(const char *flag);
+/*
+ * "penstock.yaml: line 3: data.shards: "x": must be ..." or "--shards: "x": must be ...": -EINVAL. o may be NULL: no
+ * flag stands for it; value NULL: it is missing.
+ */
+int config_bad(const struct srv_config *c, const struct option_row *o, const char *key, const char *value,
+               const char *why, char *err, size_t err_size);
+/* "a=1,b" and the like over the text; see config_flags.c. */
+int config_add_string(char ***list, unsigned *count, const char *value);
+int config_set_string(char **at, const char *value);
+/* config_lists.c: the lists of the text, checked, into the configuration. */
+int config_check_pools(struct srv_config *c, char *err, size_t err_size);
+int config_check_credentials(struct srv_config *c, char *err, size_t err_size);
+
+#endif
