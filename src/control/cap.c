@@ -297,8 +297,8 @@ int cap_verify(const uint8_t key[CAP_KEY_BYTES], const void *bytes, size_t len, 
     return rc;
 }
 
-int cap_check(const struct cap_grant *g, uint64_t cont, uint64_t ino, uint32_t rights, uint64_t offset,
-              uint64_t length, int64_t now_wall_ns)
+int cap_check(const struct cap_grant *g, uint64_t cont, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length,
+              int64_t now_wall_ns)
 {
     if (now_wall_ns >= g->expires_ns)
         return -EKEYEXPIRED;

@@ -93,7 +93,7 @@ static const char *in_package(struct span file, const char *symbol)
     if (!find_field(file, FIELD_PACKAGE, &package))
         return symbol;
     return !strncmp(symbol, (const char *)package.p, package.n) && symbol[package.n] == '.' ? symbol + package.n + 1
-                                                                                             : NULL;
+                                                                                            : NULL;
 }
 
 /* Does the file define the symbol, or what it is a part of (a method, a nested message)? */

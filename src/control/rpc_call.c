@@ -119,8 +119,8 @@ static void arm_recv(struct rpc_call *c)
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     uint32_t max = c->m->max_inflight ? c->m->max_inflight : 1;
 
-    if (c->recv_armed || c->half_closed || c->draining || c->ending || c->cancelled || (c->got_message && c->m->kind != RPC_BIDI) ||
-        c->running + c->nout >= max)
+    if (c->recv_armed || c->half_closed || c->draining || c->ending || c->cancelled ||
+        (c->got_message && c->m->kind != RPC_BIDI) || c->running + c->nout >= max)
         return;
     c->recv_armed = true;
     op.data.recv_message.recv_message = &c->in;
@@ -409,7 +409,6 @@ void rpc_call_request(struct rpc_server *s)
     if (c && grpc_server_request_call(s->srv, &c->call, &c->det, &c->md, s->cq, s->cq, &c->on_new) != GRPC_CALL_OK)
         rpc_call_unref(c); /* after shutdown */
 }
-
 
 struct rpc_call **rpc_calls_hold(struct rpc_server *s, size_t *ret_n)
 {

@@ -90,8 +90,8 @@ static void cq_free(grpc_completion_queue *cq, bool pluck)
     grpc_completion_queue_shutdown(cq);
     for (;;) {
         gpr_timespec inf = gpr_inf_future(GPR_CLOCK_MONOTONIC);
-        grpc_event ev = pluck ? grpc_completion_queue_pluck(cq, NULL, inf, NULL)
-                              : grpc_completion_queue_next(cq, inf, NULL);
+        grpc_event ev =
+            pluck ? grpc_completion_queue_pluck(cq, NULL, inf, NULL) : grpc_completion_queue_next(cq, inf, NULL);
         if (ev.type == GRPC_QUEUE_SHUTDOWN)
             break;
     }
@@ -259,10 +259,10 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
               struct rpc_cancel *cancel, struct rpc_result *ret)
 {
     grpc_completion_queue *cq = cq_take(ch);
-    gpr_timespec deadline = timeout_ms ? deadline_after(timeout_ms * NSEC_PER_MSEC) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    gpr_timespec deadline =
+        timeout_ms ? deadline_after(timeout_ms * NSEC_PER_MSEC) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
     grpc_slice method = grpc_slice_from_copied_string(path);
-    grpc_call *call =
-        grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, NULL, deadline, NULL);
+    grpc_call *call = grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, NULL, deadline, NULL);
     grpc_byte_buffer *out = rpc_bytes_new(msg, len), *in = NULL;
     grpc_metadata_array initial;
     struct ending end;
@@ -309,8 +309,8 @@ struct rpc_stream {
     grpc_byte_buffer *in;
     char tag_start, tag_recv, tag_send, tag_end, tag_status;
 
-    pthread_mutex_t mu; /* guards what follows; taken by senders and the receiver */
-    struct list out;    /* the first one is being sent if `sending` */
+    pthread_mutex_t mu;     /* guards what follows; taken by senders and the receiver */
+    struct list out;        /* the first one is being sent if `sending` */
     uint32_t nout, pending; /* pending: batches that the queue has not returned */
     bool sending, end_wanted, end_sent, recv_armed, recv_over, over;
 };

@@ -82,8 +82,8 @@ struct rpc_call {
     struct list out; /* the first one is being sent if `sending` */
     uint32_t nout, running;
     bool sending, sent_initial, recv_armed, got_message, half_closed, draining;
-    bool ending;   /* the status is decided: nothing more is queued */
-    bool ended;    /* its batch is started */
+    bool ending; /* the status is decided: nothing more is queued */
+    bool ended;  /* its batch is started */
     bool cancelled;
     enum rpc_code code;
     int err;

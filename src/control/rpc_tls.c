@@ -157,8 +157,8 @@ static bool look(const struct rpc_server_tls *t, struct stamp ret[3])
 static bool same(const struct stamp *a, const struct stamp *b)
 {
     for (int i = 0; i < 3; i++)
-        if (a[i].mtime.tv_sec != b[i].mtime.tv_sec || a[i].mtime.tv_nsec != b[i].mtime.tv_nsec || a[i].ino != b[i].ino ||
-            a[i].size != b[i].size)
+        if (a[i].mtime.tv_sec != b[i].mtime.tv_sec || a[i].mtime.tv_nsec != b[i].mtime.tv_nsec ||
+            a[i].ino != b[i].ino || a[i].size != b[i].size)
             return false;
     return true;
 }

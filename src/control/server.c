@@ -79,8 +79,7 @@ static const struct rpc_method streams[] = {
 static size_t add_methods(struct rpc_method *to, size_t n, const struct ctl_method *from, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        to[n++] = (struct rpc_method){
-            .path = from[i].path, .kind = RPC_UNARY, .arg = &from[i], .on_message = on_unary};
+        to[n++] = (struct rpc_method){.path = from[i].path, .kind = RPC_UNARY, .arg = &from[i], .on_message = on_unary};
     return n;
 }
 

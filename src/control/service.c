@@ -91,7 +91,7 @@ int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id)
     return ctl_still_wanted(q);
 }
 
-static int take_cred(struct ctl_req *q, const PB(Cred) *in)
+static int take_cred(struct ctl_req *q, const PB(Cred) * in)
 {
     const struct sess_ident *who = sess_ident(q->sess);
     bool ok = true;
@@ -113,7 +113,7 @@ static int take_cred(struct ctl_req *q, const PB(Cred) *in)
     return ctl_fail(q, -EPERM, "credential %s acts as uid %u gid %u only", who->credential, who->uid, who->gid);
 }
 
-int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) *cred, const PB(RequestId) *rid)
+int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid)
 {
     int r = ctl_need_session(q, id);
 
@@ -129,7 +129,7 @@ int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) *cre
     return 0;
 }
 
-int ctl_need_header(struct ctl_req *q, const PB(Header) *h)
+int ctl_need_header(struct ctl_req *q, const PB(Header) * h)
 {
     int r;
 
@@ -178,7 +178,7 @@ int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *r
     return ret->data ? 0 : -ENOMEM;
 }
 
-PB(Attr) *ctl_attr(struct ctl_req *q, const struct pst_attr *a)
+PB(Attr) * ctl_attr(struct ctl_req *q, const struct pst_attr *a)
 {
     PB(Attr) *m = arena_alloc(&q->a, sizeof *m);
 

@@ -22,7 +22,7 @@
 #define CTL_SOFTWARE    "penstock " PENSTOCK_VERSION
 #define CTL_REQUEST_MEM (16u << 20) /* bytes that one request may take while it is handled */
 #define CTL_REPLY_MAX   (900u << 10)
-#define CTL_LIST_MAX    1000u       /* pools or containers in a reply */
+#define CTL_LIST_MAX    1000u /* pools or containers in a reply */
 #define CTL_WATCHERS    64u
 #define CTL_QUEUES      16u
 
@@ -97,14 +97,14 @@ int ctl_still_wanted(struct ctl_req *q);
 /* Finds the session (q->sess); -ESTALE. */
 int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id);
 /* Session, cred and request id. */
-int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) *cred, const PB(RequestId) *rid);
+int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid);
 /* All that a namespace request's header says, with the container. */
-int ctl_need_header(struct ctl_req *q, const PB(Header) *h);
+int ctl_need_header(struct ctl_req *q, const PB(Header) * h);
 bool ctl_is_admin(const struct ctl_req *q);
 int ctl_need_admin(struct ctl_req *q);
 /* A name of 1..max bytes without NUL, as a string. -EINVAL, -ENAMETOOLONG, -ENOMEM. */
 int ctl_name(struct ctl_req *q, ProtobufCBinaryData b, size_t max, const char **ret);
-PB(Attr) *ctl_attr(struct ctl_req *q, const struct pst_attr *a); /* NULL: no memory */
+PB(Attr) * ctl_attr(struct ctl_req *q, const struct pst_attr *a); /* NULL: no memory */
 int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *ret);
 
 /* ---- the services' methods ---- */

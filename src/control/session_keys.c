@@ -137,7 +137,7 @@ int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64
     }
     do {
         rng_secret(k->bytes, sizeof k->bytes);
-        r = !atomic_load(&s->alive)            ? -ESTALE
+        r = !atomic_load(&s->alive)         ? -ESTALE
             : s->ntickets >= t->lim.tickets ? -EAGAIN
                                             : idmap_add(&t->tickets, sess_id_key(k->bytes), k);
     } while (r == -EEXIST);

@@ -47,9 +47,9 @@ struct sess_cont {
     atomic_uint refs; /* one is the session's handle, one each object's */
     struct pst_cont *c;
     uint64_t id, handle;
-    struct sess *of;       /* only looked at under the lock, while in its handles */
+    struct sess *of; /* only looked at under the lock, while in its handles */
     struct list objects;
-    uint64_t key_id;       /* 0: none now */
+    uint64_t key_id; /* 0: none now */
     uint8_t key[SESS_KEY_BYTES];
 };
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int need_admin_header(struct ctl_req *q, const PB(AdminHeader) *h)
+static int need_admin_header(struct ctl_req *q, const PB(AdminHeader) * h)
 {
     int r = h ? ctl_need_cred(q, h->session, h->cred, h->request_id) : ctl_fail(q, -EINVAL, "no header");
     /* Administrators are trusted by the store, whatever uid they run as. */
@@ -24,7 +24,7 @@ static int take_label(struct ctl_req *q, const char *label, char *dst)
 
 /* ---- pools ---- */
 
-static int fill_pool(struct ctl_req *q, const struct pst_pool_info *in, PB(Pool) *out)
+static int fill_pool(struct ctl_req *q, const struct pst_pool_info *in, PB(Pool) * out)
 {
     out->label = arena_copy(&q->a, in->label, strlen(in->label));
     out->quota_bytes = in->quota_bytes;
@@ -148,7 +148,7 @@ static int pool_destroy(struct ctl_req *q, const void *in_, void *out)
 
 /* ---- containers ---- */
 
-static int fill_cont(struct ctl_req *q, const struct pst_cont_info *in, PB(Container) *out)
+static int fill_cont(struct ctl_req *q, const struct pst_cont_info *in, PB(Container) * out)
 {
     out->label = arena_copy(&q->a, in->label, strlen(in->label));
     out->pool = arena_copy(&q->a, in->pool, strlen(in->pool));
@@ -166,7 +166,7 @@ static int fill_cont(struct ctl_req *q, const struct pst_cont_info *in, PB(Conta
 }
 
 /* The root directory's owner: who creates it, unless an administrator says otherwise. */
-static int take_owner(struct ctl_req *q, const PB(Container) *in, struct pst_cont_props *props)
+static int take_owner(struct ctl_req *q, const PB(Container) * in, struct pst_cont_props *props)
 {
     props->uid = in->uid;
     props->gid = in->gid;
@@ -200,8 +200,8 @@ static int cont_create(struct ctl_req *q, const void *in_, void *out)
     props.chunk_size = c->chunk_size;
     props.quota_bytes = c->quota_bytes;
     props.mode = c->mode;
-    if (props.chunk_size && (props.chunk_size < PST_CHUNK_MIN || props.chunk_size > PST_CHUNK_MAX ||
-                             !is_pow2(props.chunk_size)))
+    if (props.chunk_size &&
+        (props.chunk_size < PST_CHUNK_MIN || props.chunk_size > PST_CHUNK_MAX || !is_pow2(props.chunk_size)))
         return ctl_fail(q, -EINVAL, "chunk_size: a power of two, 64 KiB to 16 MiB");
     r = pst_cont_create(q->s->st, &q->ctx, c->pool, c->label, &props, &info);
     return r ? r : fill_cont(q, &info, out);
@@ -294,8 +294,8 @@ static int cont_close(struct ctl_req *q, const void *in_, void *out)
     return r ? r : sess_cont_close(q->s->sess, q->sess, in->handle);
 }
 
-#define POOL "/penstock.v1.PoolService/"
-#define CONT "/penstock.v1.ContainerService/"
+#define POOL    "/penstock.v1.PoolService/"
+#define CONT    "/penstock.v1.ContainerService/"
 #define D(name) &penstock__v1__##name##__descriptor
 const struct ctl_method ctl_admin_methods[] = {
     {POOL "Create", D(pool_create_request), D(pool), pool_create},

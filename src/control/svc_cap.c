@@ -90,8 +90,11 @@ static int do_grant(struct ctl_req *q, const void *in_, void *out_)
 {
     const PB(GrantRequest) *in = in_;
     PB(GrantReply) *out = out_;
-    struct cap_grant g = {.ino = in->ino, .rights = in->rights, .expires_ns = INT64_MAX,
-                          .range_offset = in->range_offset, .range_length = in->range_length};
+    struct cap_grant g = {.ino = in->ino,
+                          .rights = in->rights,
+                          .expires_ns = INT64_MAX,
+                          .range_offset = in->range_offset,
+                          .range_length = in->range_length};
     struct pst_attr a;
     int r = ctl_need_header(q, in->header);
 

@@ -14,7 +14,7 @@
 /* Every request begins so: the header is checked before its handler runs. */
 struct with_header {
     ProtobufCMessage base;
-    PB(Header) *header;
+    PB(Header) * header;
 };
 
 static int name_of(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
@@ -94,7 +94,7 @@ int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryD
  * that one have any access at creation.
  */
 static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t ino, uint32_t accmode, bool trunc,
-                       PB(OpenReply) *out)
+                       PB(OpenReply) * out)
 {
     const struct pst_reqid *id = &q->ctx.id;
     const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
@@ -262,7 +262,7 @@ static int ns_rename(struct ctl_req *q, const void *in_, void *out)
 
 struct listing {
     struct ctl_req *q;
-    PB(ReaddirReply) *out;
+    PB(ReaddirReply) * out;
     uint32_t limit;
     size_t bytes; /* of the reply, at most */
     bool with_attr;
@@ -273,7 +273,7 @@ static int on_dirent(const struct pst_dirent *de, void *user)
 {
     struct listing *l = user;
     size_t n = strlen(de->name);
-    PB(Dirent) *m;
+    PB(Dirent) * m;
 
     if (l->out->n_entries == l->limit || l->bytes + n + 200 > CTL_REPLY_MAX) {
         l->out->more = true;
@@ -445,12 +445,12 @@ static int ns_fsync(struct ctl_req *q, const void *in_, void *out)
 
 /* ---- the table ---- */
 
-#define SERVICE "/penstock.v1.NamespaceService/"
-#define D(name) &penstock__v1__##name##__descriptor
-#define ATTR    PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR, D(attr_reply)
-#define EMPTY   PENSTOCK__V1__NAMESPACE_REPLY__OP_EMPTY, D(empty)
+#define SERVICE         "/penstock.v1.NamespaceService/"
+#define D(name)         &penstock__v1__##name##__descriptor
+#define ATTR            PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR, D(attr_reply)
+#define EMPTY           PENSTOCK__V1__NAMESPACE_REPLY__OP_EMPTY, D(empty)
 #define OWN(CASE, name) PENSTOCK__V1__NAMESPACE_REPLY__OP_##CASE, D(name)
-#define OP(CASE, name) PENSTOCK__V1__NAMESPACE_REQUEST__OP_##CASE, D(name##_request), ns_##name
+#define OP(CASE, name)  PENSTOCK__V1__NAMESPACE_REQUEST__OP_##CASE, D(name##_request), ns_##name
 
 static const struct ns_op {
     PB(NamespaceRequest__OpCase) op;
@@ -536,7 +536,7 @@ const size_t ctl_ns_nmethods = ARRAY_SIZE(ctl_ns_methods);
 
 /* ---- Stream ---- */
 
-static int stream_one(struct ctl_req *q, const PB(NamespaceRequest) *in, PB(NamespaceReply) *out)
+static int stream_one(struct ctl_req *q, const PB(NamespaceRequest) * in, PB(NamespaceReply) * out)
 {
     const struct ns_op *op = find_op(in->op_case);
     ProtobufCMessage *reply;

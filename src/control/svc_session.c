@@ -33,8 +33,9 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
         sess_refuse(q->s->sess, REFUSE_CREDENTIAL);
         q->code = RPC_UNAUTHENTICATED;
         log_info("session refused: %s: %s", rpc_peer(q->call), token.len ? "wrong token" : "no credential");
-        return ctl_fail(q, -EACCES, "%s", token.len ? "the token is not one of this server's" :
-                                    "neither a token nor a client certificate with a credential here");
+        return ctl_fail(q, -EACCES, "%s",
+                        token.len ? "the token is not one of this server's"
+                                  : "neither a token nor a client certificate with a credential here");
     }
     snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
     snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
@@ -50,8 +51,8 @@ static int bind_client(struct sess_ident *who)
 {
     static const char what[] = "penstock client id";
     uint8_t mac[PST_HMAC_BYTES];
-    const struct pst_bytes parts[] = {{what, sizeof what}, {who->client_id, 16},
-                                      {who->credential, strlen(who->credential)}};
+    const struct pst_bytes parts[] = {
+        {what, sizeof what}, {who->client_id, 16}, {who->credential, strlen(who->credential)}};
     int r = pst_hmac(what, sizeof what, parts, ARRAY_SIZE(parts), mac);
     memcpy(who->client, mac, sizeof who->client);
     return r;
@@ -66,7 +67,7 @@ static void copy_text(char *dst, size_t size, const char *src)
     dst[n] = 0;
 }
 
-static int add_endpoints(struct ctl_req *q, PB(SessionOpenReply) *out)
+static int add_endpoints(struct ctl_req *q, PB(SessionOpenReply) * out)
 {
     size_t n = q->s->nendpoints;
     PB(DataEndpoint) *e = arena_alloc(&q->a, n * sizeof *e), **p = arena_alloc(&q->a, n * sizeof *p);
@@ -87,7 +88,7 @@ static int add_endpoints(struct ctl_req *q, PB(SessionOpenReply) *out)
     return 0;
 }
 
-static int open_reply(struct ctl_req *q, PB(SessionOpenReply) *out)
+static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
 {
     const struct sess_ident *who = sess_ident(q->sess);
     int r = ctl_bytes(q, sess_id(q->sess), SESS_ID_BYTES, &out->session);

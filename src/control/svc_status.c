@@ -81,7 +81,7 @@ static void add_connection(void *arg, const struct ctl_connection *c)
 {
     struct gather *g = arg;
     struct whose w = {.id = c->session};
-    PB(Connection) *m;
+    PB(Connection) * m;
 
     if (g->own_only && memcmp(c->session, sess_id(g->q->sess), SESS_ID_BYTES))
         return;
@@ -139,8 +139,7 @@ void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
     fn(arg, "penstock_control_calls", "", "control calls under way", false, rpc_server_calls(s->rpc));
     fn(arg, "penstock_dropped_connections_total", "", "connections closed for want of descriptors (ulimit -n)", true,
        (double)rpc_server_dropped());
-    fn(arg, "penstock_control_requests_total", "", "control requests handled", true,
-       (double)atomic_load(&s->requests));
+    fn(arg, "penstock_control_requests_total", "", "control requests handled", true, (double)atomic_load(&s->requests));
     fn(arg, "penstock_control_errors_total", "", "control requests that ended with an error", true,
        (double)atomic_load(&s->failed));
     for (enum refusal r = 0; r < REFUSALS; r++) {
@@ -198,7 +197,7 @@ struct scrub {
     struct rpc_call *call; /* counted */
 };
 
-static int send_event(struct rpc_call *c, const PB(ScrubEvent) *e)
+static int send_event(struct rpc_call *c, const PB(ScrubEvent) * e)
 {
     uint8_t buf[1024]; /* labels have at most 127 bytes */
     return rpc_send_wait(c, buf, penstock__v1__scrub_event__pack(e, buf));

@@ -77,15 +77,15 @@ static int make(const char *cn, long days, const struct pair *issuer, const char
 {
     struct pair p = {X509_new(), EVP_EC_gen("P-256")};
     X509 *by = issuer ? issuer->cert : p.cert;
-    bool ca = !issuer, ok = p.cert && p.key && X509_set_version(p.cert, 2) && set_serial(p.cert) &&
-                            X509_gmtime_adj(X509_getm_notBefore(p.cert), -BACKDATE) &&
-                            X509_time_adj_ex(X509_getm_notAfter(p.cert), (int)days, 0, NULL) &&
-                            X509_set_pubkey(p.cert, p.key) && set_name(p.cert, cn) &&
-                            X509_set_issuer_name(p.cert, X509_get_subject_name(by)) &&
-                            add_ext(p.cert, by, NID_basic_constraints, ca ? "critical,CA:TRUE,pathlen:0" : "critical,CA:FALSE") &&
-                            add_ext(p.cert, by, NID_key_usage, ca ? "critical,keyCertSign,cRLSign" : "critical,digitalSignature") &&
-                            add_ext(p.cert, by, NID_subject_key_identifier, "hash") &&
-                            add_ext(p.cert, by, NID_authority_key_identifier, "keyid");
+    bool ca = !issuer,
+         ok = p.cert && p.key && X509_set_version(p.cert, 2) && set_serial(p.cert) &&
+              X509_gmtime_adj(X509_getm_notBefore(p.cert), -BACKDATE) &&
+              X509_time_adj_ex(X509_getm_notAfter(p.cert), (int)days, 0, NULL) && X509_set_pubkey(p.cert, p.key) &&
+              set_name(p.cert, cn) && X509_set_issuer_name(p.cert, X509_get_subject_name(by)) &&
+              add_ext(p.cert, by, NID_basic_constraints, ca ? "critical,CA:TRUE,pathlen:0" : "critical,CA:FALSE") &&
+              add_ext(p.cert, by, NID_key_usage, ca ? "critical,keyCertSign,cRLSign" : "critical,digitalSignature") &&
+              add_ext(p.cert, by, NID_subject_key_identifier, "hash") &&
+              add_ext(p.cert, by, NID_authority_key_identifier, "keyid");
 
     if (ok && usage)
         ok = add_ext(p.cert, by, NID_ext_key_usage, usage);

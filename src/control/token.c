@@ -133,8 +133,7 @@ static int read_token(const char *dir, const char *addr, int port, char ret_toke
     /* Someone else's file would send our requests, and what they carry, to someone else's server. */
     if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & 077)
         return -EPERM;
-    if (read(fd, token, TOKEN_BYTES - 1) != TOKEN_BYTES - 1 ||
-        strspn(token, "0123456789abcdef") != TOKEN_BYTES - 1)
+    if (read(fd, token, TOKEN_BYTES - 1) != TOKEN_BYTES - 1 || strspn(token, "0123456789abcdef") != TOKEN_BYTES - 1)
         return -EBADMSG;
     memcpy(ret_token, token, TOKEN_BYTES);
     return 0;

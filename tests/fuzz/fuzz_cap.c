@@ -1,6 +1,6 @@
 /*
- * Capabilities from a stranger. Inputs that the issuer did not make, and no holder narrowed, are never verified; what is
- * verified is within what was minted.
+ * Capabilities from a stranger. Inputs that the issuer did not make, and no holder narrowed, are never verified; what
+ * is verified is within what was minted.
  */
 #include "fuzz.h"
 
@@ -14,9 +14,14 @@ static const uint8_t key[CAP_KEY_BYTES] = "a key that no input will have";
 
 static struct cap_grant grant(uint64_t seed)
 {
-    return (struct cap_grant){.key_id = seed, .session = {1, 2, 3}, .cont = 3 + seed % 5, .ino = seed % 7,
-        .rights = seed % 2 ? CAP_READ : CAP_READ | CAP_WRITE, .range_offset = seed % 4096, .range_length = seed % 3 * 4096,
-        .expires_ns = seed % 5 ? INT64_MAX : (int64_t)seed};
+    return (struct cap_grant){.key_id = seed,
+                              .session = {1, 2, 3},
+                              .cont = 3 + seed % 5,
+                              .ino = seed % 7,
+                              .rights = seed % 2 ? CAP_READ : CAP_READ | CAP_WRITE,
+                              .range_offset = seed % 4096,
+                              .range_length = seed % 3 * 4096,
+                              .expires_ns = seed % 5 ? INT64_MAX : (int64_t)seed};
 }
 
 size_t fuzz_sample(uint64_t seed, uint8_t *buf, size_t max)

@@ -2,8 +2,8 @@
  * The control server alone, over a store, for tests from outside.
  *
  *   ctl_server STORE-URL [--filter SPEC] [--tls CA,CERT,KEY | --plain] --listen ADDR ... [--insecure]
- *              [--cred name=N,token=T,cert,uid=U,gid=G,any,admin] [--no-local] [--lease-ms N] [--ticket-ms N] [--max-calls N]
- *   ctl_server --tls-init DIR CLIENT [SERVER-NAME ...]
+ *              [--cred name=N,token=T,cert,uid=U,gid=G,any,admin] [--no-local] [--lease-ms N] [--ticket-ms N]
+ * [--max-calls N] ctl_server --tls-init DIR CLIENT [SERVER-NAME ...]
  *
  * Prints "port N" for each address and "ready". Then it answers commands on its standard input, as the data plane would
  * use the server, and stops at its end:

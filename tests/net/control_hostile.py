@@ -5,6 +5,7 @@ usage: control_hostile.py CTL_SERVER PROTO_DIR GRPC_PROTO_DIR
 """
 import os
 import random
+import resource
 import shutil
 import socket
 import sys
@@ -107,6 +108,8 @@ class Hostile(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY and hard < 4096 else 4096, hard))
     test = unittest.main(argv=sys.argv[:1], verbosity=2, exit=False)
     shutil.rmtree(STUBS, ignore_errors=True)
     sys.exit(not test.result.wasSuccessful())

@@ -131,21 +131,20 @@ static int admit(struct rpc_call *c, void *user)
 }
 
 static const struct rpc_method methods[] = {
-    {"/t.T/Echo", RPC_UNARY, 0, NULL, on_echo, NULL},
-    {"/t.T/Fail", RPC_UNARY, 0, NULL, on_fail, NULL},
-    {"/t.T/Hang", RPC_UNARY, 0, NULL, on_hang, on_hang_cancel},
-    {"/t.T/Later", RPC_UNARY, 0, NULL, on_later, NULL},
-    {"/t.T/Deadline", RPC_UNARY, 0, NULL, on_deadline, NULL},
-    {"/t.T/Forbidden", RPC_UNARY, 0, NULL, on_echo, NULL},
-    {"/t.T/Count", RPC_SERVER_STREAM, 0, NULL, on_count, NULL},
-    {"/t.T/Chat", RPC_BIDI, 8, NULL, on_chat, NULL},
+    {"/t.T/Echo", RPC_UNARY, 0, NULL, on_echo, NULL},           {"/t.T/Fail", RPC_UNARY, 0, NULL, on_fail, NULL},
+    {"/t.T/Hang", RPC_UNARY, 0, NULL, on_hang, on_hang_cancel}, {"/t.T/Later", RPC_UNARY, 0, NULL, on_later, NULL},
+    {"/t.T/Deadline", RPC_UNARY, 0, NULL, on_deadline, NULL},   {"/t.T/Forbidden", RPC_UNARY, 0, NULL, on_echo, NULL},
+    {"/t.T/Count", RPC_SERVER_STREAM, 0, NULL, on_count, NULL}, {"/t.T/Chat", RPC_BIDI, 8, NULL, on_chat, NULL},
 };
 
 static int setup(void **state)
 {
-    const struct rpc_server_config cfg = {
-        .methods = methods, .nmethods = ARRAY_SIZE(methods), .threads = 4, .max_calls = 64, .idle_call_ms = 1000,
-        .admit = admit};
+    const struct rpc_server_config cfg = {.methods = methods,
+                                          .nmethods = ARRAY_SIZE(methods),
+                                          .threads = 4,
+                                          .max_calls = 64,
+                                          .idle_call_ms = 1000,
+                                          .admit = admit};
     const struct rpc_channel_config cc = {.addr = addr};
     char err[200];
     int port;
@@ -485,7 +484,8 @@ static void stopping_cancels_what_does_not_end(void **state)
 static void addresses_are_checked(void **state)
 {
     static const char *const local[] = {"127.0.0.1:1", "127.9.9.9:1", "localhost:1", "[::1]:1", "unix:/x"};
-    static const char *const far[] = {"10.0.0.1:1", "[::2]:1", "0.0.0.0:1", "[::]:1", "localhost.example:1", "host", ""};
+    static const char *const far[] = {"10.0.0.1:1",          "[::2]:1", "0.0.0.0:1", "[::]:1",
+                                      "localhost.example:1", "host",    ""};
     static const char *const bad[] = {"", "host", ":1", "h:", "h:x", "h:70000", "::1:5", "[::1:5", "h:1x", "h:-1"};
     struct rpc_channel *none;
     char err[200];
@@ -496,11 +496,13 @@ static void addresses_are_checked(void **state)
         assert_false(rpc_addr_is_local(far[i]));
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         assert_int_equal(rpc_addr_port(bad[i]), -EINVAL);
-        assert_int_equal(rpc_channel_open(&(struct rpc_channel_config){.addr = bad[i]}, &none, err, sizeof err), -EINVAL);
+        assert_int_equal(rpc_channel_open(&(struct rpc_channel_config){.addr = bad[i]}, &none, err, sizeof err),
+                         -EINVAL);
     }
     assert_int_equal(rpc_addr_port("[::1]:4711"), 4711);
     assert_int_equal(rpc_addr_port("unix:/x"), 0);
-    assert_int_equal(rpc_channel_open(&(struct rpc_channel_config){.addr = "10.0.0.1:1"}, &none, err, sizeof err), -EPERM);
+    assert_int_equal(rpc_channel_open(&(struct rpc_channel_config){.addr = "10.0.0.1:1"}, &none, err, sizeof err),
+                     -EPERM);
     assert_non_null(strstr(err, "10.0.0.1:1"));
 }
 

@@ -19,9 +19,15 @@
 
 static const uint8_t key[CAP_KEY_BYTES] = "0123456789abcdef0123456789abcde";
 
-static const struct cap_grant full = {
-    .key_id = 0x1122334455667788, .session = "session-of-16-by", .tenant = 7, .cont = 8, .ino = 9, .rights = CAP_READ,
-    .range_offset = 4096, .range_length = 8192, .expires_ns = 1000000};
+static const struct cap_grant full = {.key_id = 0x1122334455667788,
+                                      .session = "session-of-16-by",
+                                      .tenant = 7,
+                                      .cont = 8,
+                                      .ino = 9,
+                                      .rights = CAP_READ,
+                                      .range_offset = 4096,
+                                      .range_length = 8192,
+                                      .expires_ns = 1000000};
 static const struct cap_grant any = {.rights = ALL, .expires_ns = INT64_MAX};
 
 static void assert_same(const struct cap_grant *a, const struct cap_grant *b)
@@ -343,7 +349,8 @@ static void nonsense_is_not_minted(void **state)
 
 static void checks_refuse_what_is_outside(void **state)
 {
-    struct cap_grant g = {.cont = 1, .ino = 2, .rights = CAP_READ, .range_offset = 10, .range_length = 10, .expires_ns = 100};
+    struct cap_grant g = {
+        .cont = 1, .ino = 2, .rights = CAP_READ, .range_offset = 10, .range_length = 10, .expires_ns = 100};
     (void)state;
     assert_int_equal(cap_check(&g, 1, 2, CAP_READ, 10, 10, 99), 0);
     assert_int_equal(cap_check(&g, 1, 2, 0, 20, 0, 99), 0);

@@ -41,7 +41,9 @@ static void on_gone(void *user, const uint8_t id[16])
 
 static struct sess_table *t;
 static const struct sess_hooks hooks = {on_object, on_cont, on_gone, NULL};
-static const struct sess_ident alice = {.client_id = "alice's client..", .credential = "alice", .uid = 1000,
+static const struct sess_ident alice = {.client_id = "alice's client..",
+                                        .credential = "alice",
+                                        .uid = 1000,
                                         .purpose = "mount"},
                                bob = {.credential = "bob", .uid = 1001, .purpose = "cli"};
 
@@ -52,8 +54,8 @@ static struct pst_cont *cont(unsigned long n)
 
 static int setup(void **state)
 {
-    const struct sess_limits l = {.sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .lease_ns = 30 * SEC,
-                                  .ticket_ns = 10 * SEC};
+    const struct sess_limits l = {
+        .sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .lease_ns = 30 * SEC, .ticket_ns = 10 * SEC};
     (void)state;
     events[0] = 0;
     conts_freed = objects_freed = gone = 0;
