@@ -79,17 +79,19 @@ struct identity {
     uint32_t uid, gid;
 };
 
-static void identity_fact(void *user, const char *key, const char *value)
+static void identity_fact(void *user, const char *name, const char *labels, const char *help, bool counter,
+                          double value)
 {
     struct identity *id = user;
 
-    if (!strcmp(key, "session.any_uid")) {
+    (void)labels, (void)help, (void)counter;
+    if (!strcmp(name, "remote_session_any_uid")) {
         id->known = true;
-        id->any_uid = !strcmp(value, "yes");
-    } else if (!strcmp(key, "session.uid")) {
-        id->uid = (uint32_t)strtoul(value, NULL, 10);
-    } else if (!strcmp(key, "session.gid")) {
-        id->gid = (uint32_t)strtoul(value, NULL, 10);
+        id->any_uid = value > 0;
+    } else if (!strcmp(name, "remote_session_uid")) {
+        id->uid = (uint32_t)value;
+    } else if (!strcmp(name, "remote_session_gid")) {
+        id->gid = (uint32_t)value;
     }
 }
 
@@ -99,7 +101,7 @@ void api_cred(struct pst_store *st, struct pst_cred *ret)
     gid_t groups[PST_GROUPS_MAX];
     int n = getgroups(PST_GROUPS_MAX, groups);
 
-    pst_store_describe(st, identity_fact, &id);
+    pst_store_stats(st, identity_fact, &id);
     *ret = (struct pst_cred){.uid = geteuid(), .gid = getegid()};
     if (id.known && !id.any_uid) {
         *ret = (struct pst_cred){.uid = id.uid, .gid = id.gid};

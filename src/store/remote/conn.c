@@ -129,7 +129,7 @@ static void ticket_ready(struct session_ticket *t)
     struct rqueue *q = container_of(t, struct rqueue, conn.ticket);
 
     atomic_store(&q->conn.ticket_ready, true);
-    fab_wake(q->shard);
+    rq_wake(q);
 }
 
 static void want_ticket(struct rqueue *q)

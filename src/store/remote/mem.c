@@ -8,7 +8,7 @@
 
 static void wake(struct mem_holder *h)
 {
-    fab_wake(container_of(h, struct rqueue, holder)->shard);
+    rq_wake(container_of(h, struct rqueue, holder));
 }
 
 int rq_mem_open(struct rqueue *q)

@@ -92,43 +92,64 @@ static void remote_close(struct pst_store *st)
     free(r);
 }
 
-/* The first of the server's providers that works here, or the one that was asked for. */
-static int choose_provider(struct remote *r, const struct options *o, char *err, size_t err_size)
+/* The first of the server's providers that works here, or the one that was asked for. remote.lock held. */
+static int choose_provider(struct remote *r, bool open, char *err, size_t err_size)
 {
     struct session_shard all[SESSION_SHARDS_MAX];
     size_t n = session_shards(r->session, all);
     int e = -EHOSTUNREACH;
 
     snprintf(err, err_size, "%s offers no data endpoint%s%s", session_addr(r->session),
-             o->provider ? " for provider " : "", o->provider ? o->provider : "");
+             r->provider[0] ? " for provider " : "", r->provider);
     for (size_t i = 0; i < n; i++) {
-        struct fab_config fc = {.provider = all[i].provider, .require_rdma = o->require_rdma};
+        struct fab_config fc = {.provider = all[i].provider, .require_rdma = r->require_rdma};
         bool seen = false;
         for (size_t k = 0; k < i; k++)
             seen |= !strcmp(all[k].provider, all[i].provider);
-        if (seen || (o->provider && strcmp(o->provider, all[i].provider)))
+        if (seen || (r->provider[0] && strcmp(r->provider, all[i].provider)))
             continue;
-        e = fab_open(&fc, &r->fab, err, err_size);
+        e = open ? fab_open(&fc, &r->fab, err, err_size) : 0;
         if (e == 0) {
-            memcpy(r->provider, all[i].provider, sizeof r->provider);
+            if (open)
+                memcpy(r->provider, all[i].provider, sizeof r->provider);
             return 0;
         }
     }
     return e;
 }
 
+int remote_fab(struct remote *r, char *err, size_t err_size)
+{
+    sigset_t all, old;
+    int e;
+
+    scoped_lock(&r->lock);
+    if (r->fab)
+        return 0;
+    /* libfabric starts threads here: signals are the program's own threads' business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    e = choose_provider(r, true, err, err_size);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
+/*
+ * Loading libfabric takes longer than all the rest, and many a client never moves data: it waits for the first operation,
+ * unless something was required of it.
+ */
 static int open_parts(struct remote *r, const struct options *o, char *err, size_t err_size)
 {
     struct session_hooks hooks = {on_resume, on_changed, r};
     sigset_t all, old;
     int e;
 
-    /* gRPC and libfabric start threads here: signals are the program's own threads' business. */
+    /* gRPC starts threads here. */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     e = session_open(&o->session, &hooks, &r->session, err, err_size);
     if (e == 0)
-        e = choose_provider(r, o, err, err_size);
+        e = o->require_rdma || o->provider ? remote_fab(r, err, err_size) : choose_provider(r, false, err, err_size);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return e;
 }
@@ -150,6 +171,13 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
         return -ENOMEM;
     r->st.ops = &remote_ops;
     r->arena_bytes = o.arena_mib * MiB;
+    r->require_rdma = o.require_rdma;
+    if (o.provider && strlen(o.provider) >= sizeof r->provider) {
+        snprintf(err, err_size, "no such provider: %.100s", o.provider);
+        free(r);
+        return -EINVAL;
+    }
+    snprintf(r->provider, sizeof r->provider, "%s", o.provider ? o.provider : "");
     pthread_mutex_init(&r->lock, NULL);
     list_init(&r->conts);
     list_init(&r->queues);
@@ -211,9 +239,8 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
                             void *user)
 {
     struct remote *r = remote_of(st);
-    const struct fab_info *f = fab_info(r->fab);
     struct session_identity who;
-    char n[32];
+    char n[32], err[300];
 
     session_identity(r->session, &who);
     fn(user, "server", session_addr(r->session));
@@ -224,14 +251,19 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "session.any_uid", who.any_uid ? "yes" : "no");
     snprintf(n, sizeof n, "%llu", (unsigned long long)session_reconnects(r->session));
     fn(user, "reconnects", n);
-    fn(user, "data.provider", f->provider);
-    fn(user, "data.device", f->device);
-    fn(user, "data.rdma", f->rdma ? "yes" : "no");
+    if (remote_fab(r, err, sizeof err) < 0) {
+        fn(user, "data.error", err);
+        return;
+    }
+    fn(user, "data.provider", fab_info(r->fab)->provider);
+    fn(user, "data.device", fab_info(r->fab)->device);
+    fn(user, "data.rdma", fab_info(r->fab)->rdma ? "yes" : "no");
 }
 
 static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
     struct remote *r = remote_of(st);
+    struct session_identity who;
     const struct {
         const char *name, *help;
         _Atomic uint64_t *v;
@@ -246,6 +278,10 @@ static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         fn(user, all[i].name, "", all[i].help, true, (double)atomic_load(all[i].v));
+    session_identity(r->session, &who);
+    fn(user, "remote_session_uid", "", "User that requests without one act for", false, who.uid);
+    fn(user, "remote_session_gid", "", "Group that requests without one act for", false, who.gid);
+    fn(user, "remote_session_any_uid", "", "1: requests may name other users", false, who.any_uid);
 }
 
 const struct pst_store_ops remote_ops = {

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
 /* A slot whose request was given up is left alone for so long, beyond the end of its connection. */
@@ -179,7 +180,7 @@ static void control_fn(struct session_async *a, int err)
     p->mail_err = err;
     list_push_back(&q->mail, &p->mail);
     pthread_mutex_unlock(&q->mail_lock);
-    fab_wake(q->shard);
+    rq_wake(q);
 }
 
 static int begin_control(struct rqueue *q, struct rop *p)
@@ -263,7 +264,7 @@ int remote_queue_submit(struct pst_queue *pq, struct pst_op *op)
     p->deadline_ns = now_ns() + session_timeout_ns(q->r->session);
     list_push_back(&q->ages, &p->age);
     if (q->broken) {
-        rq_finish(q, p, -EIO);
+        rq_finish(q, p, q->broken);
         return 0;
     }
     p->is_control = by_control(op);
@@ -290,19 +291,42 @@ static void send_waiting(struct rqueue *q)
 
 static void fail_all(struct rqueue *q, int err)
 {
-    log_error("%s: the data transport is broken: %s", session_addr(q->r->session), err_text(err));
-    q->broken = true;
+    log_error("%s: no data transport: %s", session_addr(q->r->session), err_text(err));
+    q->broken = err;
     rq_requeue(q);
     while (!list_empty(&q->waiting))
-        rq_finish(q, list_entry(list_pop_front(&q->waiting), struct rop, link), -EIO);
+        rq_finish(q, list_entry(list_pop_front(&q->waiting), struct rop, link), err);
+}
+
+/* At the first operation that moves data. */
+static int open_shard(struct rqueue *q)
+{
+    int fds[FAB_FDS_MAX], n, r;
+    struct epoll_event ev = {.events = EPOLLIN};
+    char err[300] = "";
+
+    r = remote_fab(q->r, err, sizeof err);
+    if (r == 0)
+        r = fab_shard_open(q->r->fab, &rq_conn_callbacks, q, &q->shard);
+    if (r < 0) {
+        log_error("%s: %s", session_addr(q->r->session), err[0] ? err : err_text(r));
+        return r;
+    }
+    n = fab_fds(q->shard, fds, FAB_FDS_MAX);
+    for (int i = 0; i < n; i++)
+        if (epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, fds[i], &ev) < 0)
+            return -errno;
+    return rq_mem_open(q);
 }
 
 /* Everything that is due. Returns whether something happened. */
 static bool step(struct rqueue *q)
 {
-    uint64_t now = now_ns();
+    uint64_t now = now_ns(), count;
     int n;
 
+    if (atomic_exchange(&q->woken, false) && read(q->wake_fd, &count, sizeof count) < 0)
+        log_debug("queue %u: cannot read its event counter", q->number);
     read_mail(q);
     rq_mem_check(q);
     while (!list_empty(&q->ages)) {
@@ -313,9 +337,14 @@ static bool step(struct rqueue *q)
         give_up(q, p, -ETIMEDOUT);
     }
     step_control(q);
-    rq_conn_step(q, now);
-    if (q->broken)
+    if (!q->shard && !q->broken && !list_empty(&q->waiting)) {
+        n = open_shard(q);
+        if (n < 0)
+            fail_all(q, n);
+    }
+    if (q->broken || !q->shard)
         return false;
+    rq_conn_step(q, now);
     send_waiting(q);
     n = fab_progress(q->shard, 0);
     if (n < 0)
@@ -341,23 +370,30 @@ static uint64_t next_timer(const struct rqueue *q)
     return t;
 }
 
+/* The armed timer may be early: deadlines mostly move on, and setting it anew for each costs a system call. */
+static void set_timer(struct rqueue *q, uint64_t t, uint64_t now)
+{
+    struct itimerspec ts = {0};
+
+    if (q->timer_at_ns > now && q->timer_at_ns <= t)
+        return;
+    q->timer_at_ns = t;
+    if (t != UINT64_MAX) {
+        ts.it_value.tv_sec = (time_t)(t / NSEC_PER_SEC);
+        ts.it_value.tv_nsec = (long)(t % NSEC_PER_SEC);
+    }
+    timerfd_settime(q->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
+}
+
 /* From here on the descriptor tells of everything; false: there is more to do first. */
 static bool arm(struct rqueue *q)
 {
-    uint64_t t = next_timer(q);
+    uint64_t t = next_timer(q), now = now_ns();
 
-    if (!q->broken && !fab_arm(q->shard))
+    if (q->shard && !q->broken && !fab_arm(q->shard))
         return false;
-    if (t != q->timer_at_ns) {
-        struct itimerspec ts = {0};
-        q->timer_at_ns = t;
-        if (t != UINT64_MAX) {
-            ts.it_value.tv_sec = (time_t)(t / NSEC_PER_SEC);
-            ts.it_value.tv_nsec = (long)(t % NSEC_PER_SEC);
-        }
-        timerfd_settime(q->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
-    }
-    return t > now_ns() && (q->conn.state != CONN_TICKET || !atomic_load(&q->conn.ticket_ready));
+    set_timer(q, t, now);
+    return t > now && !atomic_load(&q->woken);
 }
 
 static int take_done(struct rqueue *q, struct pst_op **ret, int max)
@@ -417,24 +453,32 @@ void remote_queues_wake(struct remote *r)
 {
     scoped_lock(&r->lock);
     list_for_each (it, &r->queues)
-        fab_wake(list_entry(it, struct rqueue, link)->shard);
+        rq_wake(list_entry(it, struct rqueue, link));
 }
 
 /* ---- opening and closing ---- */
 
+void rq_wake(struct rqueue *q)
+{
+    uint64_t one = 1;
+
+    if (write(q->wake_fd, &one, sizeof one) < 0)
+        log_debug("queue %u: cannot be woken", q->number);
+    atomic_store(&q->woken, true);
+}
+
 static int open_fds(struct rqueue *q)
 {
-    int fds[FAB_FDS_MAX], n = fab_fds(q->shard, fds, FAB_FDS_MAX);
     struct epoll_event ev = {.events = EPOLLIN};
 
     q->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     q->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     q->timer_at_ns = UINT64_MAX;
-    if (q->epoll_fd < 0 || q->timer_fd < 0 || epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->timer_fd, &ev) < 0)
+    if (q->epoll_fd < 0 || q->timer_fd < 0 || q->wake_fd < 0 ||
+        epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->timer_fd, &ev) < 0 ||
+        epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->wake_fd, &ev) < 0)
         return -errno;
-    for (int i = 0; i < n; i++)
-        if (epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, fds[i], &ev) < 0)
-            return -errno;
     return 0;
 }
 
@@ -477,6 +521,8 @@ static void queue_destroy(struct rqueue *q)
         close(q->epoll_fd);
     if (q->timer_fd >= 0)
         close(q->timer_fd);
+    if (q->wake_fd >= 0)
+        close(q->wake_fd);
     if (q->nslots)
         session_slots_give(q->r->session, q->slot_first, q->nslots);
     pthread_mutex_destroy(&q->mail_lock);
@@ -496,7 +542,7 @@ int remote_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **r
     q->q.store = st;
     q->r = r;
     q->depth = depth;
-    q->epoll_fd = q->timer_fd = -1;
+    q->epoll_fd = q->timer_fd = q->wake_fd = -1;
     q->arena_bytes = r->arena_bytes;
     q->conn.retry_ns = RETRY_MIN_NS;
     pthread_mutex_init(&q->mail_lock, NULL);
@@ -504,11 +550,7 @@ int remote_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **r
     if (e == 0)
         e = open_lists(q);
     if (e == 0)
-        e = fab_shard_open(r->fab, &rq_conn_callbacks, q, &q->shard);
-    if (e == 0)
         e = open_fds(q);
-    if (e == 0)
-        e = rq_mem_open(q);
     if (e < 0) {
         queue_destroy(q);
         return e;

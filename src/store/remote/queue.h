@@ -80,11 +80,12 @@ struct rqueue {
     struct list link; /* remote.queues */
     struct remote *r;
     uint32_t number, depth, count; /* count: operations not reaped yet */
-    struct fab_shard *shard;
+    struct fab_shard *shard; /* NULL until data is to be moved: opening it takes a while */
     struct rconn conn;
-    int epoll_fd, timer_fd;
+    int epoll_fd, timer_fd, wake_fd;
+    _Atomic bool woken; /* wake_fd is readable */
     uint64_t timer_at_ns;
-    bool broken; /* the transport is; every operation fails */
+    int broken; /* the transport is, with this -errno: every operation fails */
 
     uint32_t nrops;
     struct rop *rops;
@@ -148,6 +149,7 @@ void rq_settle(struct rqueue *q, struct rop *p);
 /* The connection is closed: everything sent waits again, what was given up is over. */
 void rq_requeue(struct rqueue *q);
 int rq_slot(struct rqueue *q, struct rop *p);
+void rq_wake(struct rqueue *q); /* any thread */
 static inline uint64_t rq_tag(const struct rop *p)
 {
     return p->generation << 16 | p->index;

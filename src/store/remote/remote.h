@@ -43,8 +43,9 @@
 struct remote {
     struct pst_store st;
     struct session *session;
-    struct fab *fab;
-    char provider[32];
+    struct fab *fab; /* NULL until it is needed (remote_fab) */
+    bool require_rdma;
+    char provider[32]; /* asked for; once fab is open: the one in use */
     uint64_t arena_bytes;
     pthread_mutex_t lock;
     struct list conts;  /* struct rcont.link */
@@ -97,6 +98,8 @@ static inline struct rcont *rcont_of(struct pst_cont *c)
     return container_of(c, struct rcont, c);
 }
 
+/* Loads the transport if that has not been done: 0, or -errno and a line for people. */
+int remote_fab(struct remote *r, char *err, size_t err_size);
 int remote_attr(const PB(Attr) *in, struct pst_attr *ret); /* -EBADMSG */
 /* One request: fills in header and container, calls. c->req and its member are the caller's. */
 int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
