@@ -249,8 +249,10 @@ static void on_down(struct fab_shard *s, const struct fid *fid, int err)
     for (int i = 0; i < 16 && c && c->state == FAB_CONNECTED; i++)
         if (fab_cq_events(s, 64) <= 0)
             break;
-    if (c)
-        fab_conn_fail(c, err);
+    if (!c)
+        return;
+    fab_conn_linger_end(c);
+    fab_conn_fail(c, err);
 }
 
 static int on_error(struct fab_shard *s)
@@ -310,15 +312,21 @@ bool fab_cm_waiting(struct fab_shard *s)
     return fi_eq_read(s->eq, &kind, &ev, sizeof ev, FI_PEEK) != -FI_EAGAIN;
 }
 
-uint64_t fab_cm_deadlines(struct fab_shard *s, uint64_t now)
+void fab_cm_deadlines(struct fab_shard *s, uint64_t now)
 {
-    /* All have the same time-out, so the list is in order. */
-    while (!list_empty(&s->connecting)) {
-        struct fab_conn *c = list_entry(s->connecting.next, struct fab_conn, state_link);
+    struct fab_conn *c;
 
+    /* All on a list have the same time-out, so it is in order. */
+    while (!list_empty(&s->connecting)) {
+        c = list_entry(s->connecting.next, struct fab_conn, state_link);
         if (c->deadline_ns > now)
-            return c->deadline_ns;
+            break;
         fab_conn_fail(c, -ETIMEDOUT);
     }
-    return UINT64_MAX;
+    while (!list_empty(&s->lingering)) {
+        c = list_entry(s->lingering.next, struct fab_conn, state_link);
+        if (c->deadline_ns > now)
+            break;
+        fab_conn_linger_end(c);
+    }
 }

@@ -14,6 +14,8 @@
  *                      v   silently is completed, on_closed
  *                   (gone)
  *
+ * Where an endpoint that is closed takes back what was sent (verbs), a CLOSING connection lingers until its BYE is out.
+ *
  * Nothing refers to a connection once the queue has been drained after its endpoint was closed: so it is freed there and
  * nowhere else.
  */
@@ -31,9 +33,11 @@ void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size)
 
 static int slots_new(struct fab_conn *c, uint32_t nrecvs, uint32_t nsends)
 {
-    c->slab_size = (size_t)(nrecvs + nsends) * FAB_SLOT_BYTES;
+    uint32_t all = nrecvs + nsends + 1;
+
+    c->slab_size = (size_t)all * FAB_SLOT_BYTES;
     c->recvs = calloc(nrecvs, sizeof *c->recvs);
-    c->sends = calloc(nsends, sizeof *c->sends);
+    c->sends = calloc(nsends + 1, sizeof *c->sends);
     /* Pages come when they are used: an idle connection costs little where memory is not pinned. */
     c->slab = mmap(NULL, c->slab_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (c->slab == MAP_FAILED)
@@ -42,13 +46,13 @@ static int slots_new(struct fab_conn *c, uint32_t nrecvs, uint32_t nsends)
         return -ENOMEM;
     c->nrecvs = nrecvs;
     c->nsends = nsends;
-    for (uint32_t i = 0; i < nrecvs + nsends; i++) {
+    for (uint32_t i = 0; i < all; i++) {
         struct fab_slot *slot = i < nrecvs ? &c->recvs[i] : &c->sends[i - nrecvs];
 
         list_init(&slot->link);
         slot->op = (struct fab_op){.conn = c, .kind = i < nrecvs ? FAB_OP_RECV : FAB_OP_SEND};
         slot->buf = c->slab + (size_t)i * FAB_SLOT_BYTES;
-        if (i >= nrecvs)
+        if (i >= nrecvs && i + 1 < all)
             list_push_back(&c->free_sends, &slot->link);
     }
     return fab_mr_reg(c->s, c->slab, c->slab_size, FAB_LOCAL, &c->slab_mr);
@@ -185,9 +189,24 @@ void fab_conn_fail(struct fab_conn *c, int err)
 
 void fab_disconnect(struct fab_conn *c)
 {
-    if (c->state == FAB_CONNECTED)
-        fab_msg_bye(c);
-    fab_conn_fail(c, 0);
+    if (c->state != FAB_CONNECTED || !fab_msg_bye(c)) {
+        fab_conn_fail(c, 0);
+        return;
+    }
+    c->state = FAB_CLOSING;
+    c->lingers = true;
+    c->deadline_ns = now_ns() + FAB_LINGER_NS;
+    list_del(&c->retry_link);
+    list_push_back(&c->s->lingering, &c->state_link);
+}
+
+void fab_conn_linger_end(struct fab_conn *c)
+{
+    if (!c->lingers)
+        return;
+    c->lingers = false;
+    list_del(&c->state_link);
+    list_push_back(&c->s->closing, &c->state_link);
 }
 
 static bool is_send(const struct fab_conn *c, const struct list *l)

@@ -85,17 +85,18 @@ struct fab_slot {
 enum fab_state {
     FAB_CONNECTING, /* fi_connect or fi_accept is done, FI_CONNECTED has not come */
     FAB_CONNECTED,
-    FAB_CLOSING, /* on s->closing: the next fab_progress closes the endpoint */
+    FAB_CLOSING, /* on s->closing: the next fab_progress closes the endpoint; or on s->lingering before that */
 };
 
 struct fab_conn {
     struct list link;       /* s->conns */
-    struct list state_link; /* s->connecting or s->closing */
+    struct list state_link; /* s->connecting, s->lingering or s->closing */
     struct list retry_link; /* s->retry: something could not be posted */
     struct fab_shard *s;
     struct fid_ep *ep;
     void *user;
     enum fab_state state;
+    bool lingers;   /* the BYE is under way */
     bool announced; /* the user knows it: on_closed is owed */
     int err;        /* for on_closed; the first cause stays */
     uint64_t deadline_ns;
@@ -103,7 +104,7 @@ struct fab_conn {
     uint8_t *slab; /* all slots' bytes */
     size_t slab_size;
     struct fab_mr *slab_mr;
-    struct fab_slot *recvs, *sends;
+    struct fab_slot *recvs, *sends; /* one send more than nsends: the BYE's */
     uint32_t nrecvs, nsends;
     struct list free_sends, early, pending; /* pending: sends and RMAs in order */
     struct list posted;                     /* RMAs that the provider has */
@@ -135,7 +136,7 @@ struct fab_shard {
     size_t cq_size, cq_used;
     atomic_bool woken;
 
-    struct list conns, connecting, closing, retry, mrs;
+    struct list conns, connecting, lingering, closing, retry, mrs;
     int broken; /* -errno: the completion or event queue failed */
     uint64_t events, armed_events; /* handled; as of the last fab_arm */
     uint64_t eq_read_ns, eq_reads;
@@ -161,6 +162,8 @@ struct fab_mr {
 /* "-104" from libfabric's positive or negative codes; codes of its own become -EIO. */
 int fab_errno(int64_t fi_err);
 
+#define FAB_LINGER_NS (200 * NSEC_PER_MSEC) /* for a BYE to get through before the cut */
+
 /* mr.c: all registrations of a shard that goes. */
 void fab_mrs_drop(struct fab_shard *s);
 
@@ -177,6 +180,8 @@ int fab_conn_grant(struct fab_conn *c, uint32_t credits, uint32_t msg_max);
 void fab_conn_fail(struct fab_conn *c, int err);
 /* Ends all that are to be closed. Returns the number of events. */
 int fab_conns_finish(struct fab_shard *s);
+/* The BYE is out, or there is no hope for it. */
+void fab_conn_linger_end(struct fab_conn *c);
 /* Posts again what the provider did not take. */
 void fab_conns_retry(struct fab_shard *s);
 void fab_conn_retry_later(struct fab_conn *c);
@@ -186,15 +191,16 @@ void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size);
 /* cm.c */
 int fab_cm_events(struct fab_shard *s);
 bool fab_cm_waiting(struct fab_shard *s);
-/* Gives up connections that are not up in time; the earliest deadline that is left, or UINT64_MAX. */
-uint64_t fab_cm_deadlines(struct fab_shard *s, uint64_t now);
+/* Gives up connections that are not up, or not down, in time. */
+void fab_cm_deadlines(struct fab_shard *s, uint64_t now);
 
 /* msg.c */
 int fab_msg_post_recv(struct fab_conn *c, struct fab_slot *slot);
 void fab_msg_arrived(struct fab_conn *c, struct fab_slot *slot, size_t len);
 void fab_msg_early(struct fab_conn *c);
 void fab_msg_sent(struct fab_conn *c, struct fab_slot *slot);
-void fab_msg_bye(struct fab_conn *c);
+/* True: it is under way, and its completion comes. */
+bool fab_msg_bye(struct fab_conn *c);
 /* 0, -EAGAIN, or -errno after which the connection is to be ended. */
 int fab_msg_post(struct fab_conn *c, struct fab_slot *slot);
 int fab_msg_flush_credits(struct fab_conn *c);

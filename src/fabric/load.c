@@ -14,8 +14,17 @@ static char lib_text[256];
  */
 static void load(void)
 {
-    void *so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *so;
 
+    /*
+     * verbs registers all memory through a cache by default: with every remote right, also what is to be local, and
+     * beyond the end of the registration. Never for us; fab_shard_open makes sure.
+     */
+    setenv("FI_MR_CACHE_MONITOR", "disabled", 1);
+    /* The PSM libraries behind libfabric put signal handlers into every process that loads them. */
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!so) {
         snprintf(lib_text, sizeof lib_text, "libfabric cannot be loaded (%s): install the package libfabric1", dlerror());
         lib_err = -ENOENT;

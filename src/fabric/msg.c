@@ -29,12 +29,21 @@ int fab_msg_flush_credits(struct fab_conn *c)
     return e == -FI_EAGAIN ? -EAGAIN : e ? fab_errno(e) : 0;
 }
 
-void fab_msg_bye(struct fab_conn *c)
+bool fab_msg_bye(struct fab_conn *c)
 {
     struct fab_head h = {.type = FAB_T_BYE};
+    struct fab_slot *slot = &c->sends[c->nsends];
 
-    /* Best effort: without it the peer sees a reset. */
-    (void)fi_inject(c->ep, &h, sizeof h, 0);
+    /* On TCP what was sent arrives though the endpoint is closed at once; without a BYE the peer sees a reset. */
+    if (c->s->f->tcp_like) {
+        (void)fi_inject(c->ep, &h, sizeof h, 0);
+        return false;
+    }
+    memcpy(slot->buf, &h, sizeof h);
+    if (fi_send(c->ep, slot->buf, sizeof h, c->slab_mr->desc, 0, &slot->op))
+        return false;
+    c->sends_posted++;
+    return true;
 }
 
 int fab_msg_post(struct fab_conn *c, struct fab_slot *slot)
@@ -146,6 +155,10 @@ static void tell_sendable(struct fab_conn *c)
 
 void fab_msg_sent(struct fab_conn *c, struct fab_slot *slot)
 {
+    if (slot == &c->sends[c->nsends]) {
+        fab_conn_linger_end(c);
+        return;
+    }
     list_push_front(&c->free_sends, &slot->link);
     tell_sendable(c);
 }

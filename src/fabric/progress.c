@@ -22,8 +22,10 @@ static void completed(struct fab_op *op, size_t len, int err)
     struct fab_rma *r;
 
     /* While connecting the receives are only cancelled; why, says the event queue. */
-    if (err && (c->state != FAB_CONNECTING || err != -ECONNRESET))
+    if (err && (c->state != FAB_CONNECTING || err != -ECONNRESET)) {
+        fab_conn_linger_end(c);
         fab_conn_fail(c, err);
+    }
     switch (op->kind) {
     case FAB_OP_RECV:
         c->recvs_posted--;
@@ -149,7 +151,7 @@ static int now_and_then(struct fab_shard *s, uint64_t now)
     s->eq_due = false;
     if (n)
         s->eq_quiet = false; /* its descriptor may still show them */
-    (void)fab_cm_deadlines(s, now);
+    fab_cm_deadlines(s, now);
     if (s->eq_muted_ns && now >= s->eq_muted_ns)
         hear_eq(s);
     if (!s->f->tcp_like || !s->pep)
@@ -219,6 +221,8 @@ static uint64_t next_deadline(const struct fab_shard *s, uint64_t now)
 
     if (!list_empty(&s->connecting))
         at = list_entry(s->connecting.next, struct fab_conn, state_link)->deadline_ns;
+    if (!list_empty(&s->lingering))
+        at = min_u64(at, list_entry(s->lingering.next, struct fab_conn, state_link)->deadline_ns);
     if (s->scan_ns)
         at = min_u64(at, s->scan_ns);
     if (s->eq_muted_ns)

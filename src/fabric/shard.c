@@ -84,6 +84,29 @@ static void shard_free(struct fab_shard *s)
     free(s);
 }
 
+/* With the cache two registrations of the same bytes are one. */
+static int refuse_mr_cache(struct fab_shard *s)
+{
+    static uint8_t bytes[64];
+    struct fab_mr *a = NULL, *b = NULL;
+    uint64_t addr, key[2];
+    int r;
+
+    if (!(s->f->facts.mr_mode & FI_MR_PROV_KEY))
+        return 0;
+    r = fab_mr_reg(s, bytes, sizeof bytes, FAB_REMOTE_READ, &a);
+    if (!r)
+        r = fab_mr_reg(s, bytes, sizeof bytes, FAB_REMOTE_READ, &b);
+    if (!r) {
+        fab_mr_remote(a, bytes, &addr, &key[0]);
+        fab_mr_remote(b, bytes, &addr, &key[1]);
+        r = key[0] == key[1] ? -ENOTSUP : 0;
+    }
+    fab_mr_close(a);
+    fab_mr_close(b);
+    return r;
+}
+
 int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, struct fab_shard **ret)
 {
     struct fab_shard *s = calloc(1, sizeof *s);
@@ -98,12 +121,15 @@ int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, st
     atomic_init(&s->woken, false);
     list_init(&s->conns);
     list_init(&s->connecting);
+    list_init(&s->lingering);
     list_init(&s->closing);
     list_init(&s->retry);
     list_init(&s->mrs);
     r = fabric_objects(s);
     if (!r)
         r = descriptors(s);
+    if (!r)
+        r = refuse_mr_cache(s);
     if (r) {
         shard_free(s);
         return r;
@@ -120,6 +146,8 @@ void fab_shard_close(struct fab_shard *s)
     while (!list_empty(&s->conns)) {
         list_for_each_safe(it, &s->conns)
             fab_disconnect(list_entry(it, struct fab_conn, link));
+        (void)fab_cq_events(s, 64);
+        fab_cm_deadlines(s, now_ns());
         fab_conns_finish(s);
     }
     fab_mrs_drop(s);

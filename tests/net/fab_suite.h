@@ -22,7 +22,7 @@ void a_killed_peer_is_noticed_and_leaves_nothing_behind(void **state);
 void an_exhausted_pool_says_so_and_recovers(void **state);
 void half_open_connections_neither_block_nor_stay(void **state);
 void a_connect_without_answer_is_given_up(void **state);
-void five_hundred_connections_are_served(void **state);
+void many_connections_are_served(void **state);
 void required_rdma_that_is_missing_is_named(void **state);
 
 #endif

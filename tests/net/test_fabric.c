@@ -25,7 +25,7 @@ static const struct CMUnitTest rma_tests[] = {
 static const struct CMUnitTest load_tests[] = {
     T(half_open_connections_neither_block_nor_stay),
     T(a_connect_without_answer_is_given_up),
-    T(five_hundred_connections_are_served),
+    T(many_connections_are_served),
 };
 static const struct CMUnitTest kill_tests[] = {
     T(a_killed_peer_is_noticed_and_leaves_nothing_behind),

@@ -97,6 +97,8 @@ static void stranger_client(const char *provider, int fd)
 
 void half_open_connections_neither_block_nor_stay(void **state)
 {
+    if (!strcmp(*state, "verbs"))
+        skip(); /* of TCP listeners only */
     assert_true(run_pair(__func__, *state, stranger_server, stranger_client));
 }
 
@@ -146,7 +148,11 @@ void a_connect_without_answer_is_given_up(void **state)
 
 /* ---- many idle connections ---- */
 
-enum { CROWD = 500 };
+/* A device's completion queue has a size, and so a number of connections that it bears. */
+static uint32_t crowd(const char *provider)
+{
+    return strcmp(provider, "verbs") ? 500 : 100;
+}
 
 static size_t rss_kib(void)
 {
@@ -161,6 +167,7 @@ static size_t rss_kib(void)
 static void crowd_server(const char *provider, int fd)
 {
     static struct node n;
+    uint32_t count = crowd(provider);
     size_t before;
 
     node_open(&n, provider, (struct fab_config){0});
@@ -168,10 +175,10 @@ static void crowd_server(const char *provider, int fd)
     node_listen(&n);
     tell_addr(fd, &n);
     before = rss_kib();
-    UNTIL(&n, n.up == CROWD);
-    printf("%s, %d idle connections: %zu KiB each\n", provider, CROWD, (rss_kib() - before) / CROWD);
-    UNTIL(&n, n.closed == CROWD);
-    for (uint32_t i = 0; i < CROWD; i++)
+    UNTIL(&n, n.up == count);
+    printf("%s, %u idle connections: %zu KiB each\n", provider, count, (rss_kib() - before) / count);
+    UNTIL(&n, n.closed == count);
+    for (uint32_t i = 0; i < count; i++)
         CHECK(n.links[i].err == 0 && n.links[i].in == 1);
     node_close(&n);
 }
@@ -179,23 +186,24 @@ static void crowd_server(const char *provider, int fd)
 static void crowd_client(const char *provider, int fd)
 {
     static struct node n;
+    uint32_t count = crowd(provider);
 
     node_open(&n, provider, (struct fab_config){.credits = 4});
     hear_addr(fd, &n);
-    for (int i = 0; i < CROWD; i++)
+    for (uint32_t i = 0; i < count; i++)
         node_connect(&n, NULL, 0);
-    UNTIL(&n, n.up == CROWD);
-    for (int i = 0; i < CROWD; i++) {
+    UNTIL(&n, n.up == count);
+    for (uint32_t i = 0; i < count; i++) {
         node_send(&n.links[i], &i, sizeof i);
         UNTIL(&n, n.links[i].in == 1);
     }
-    for (int i = 0; i < CROWD; i++)
+    for (uint32_t i = 0; i < count; i++)
         fab_disconnect(n.links[i].c);
-    UNTIL(&n, n.closed == CROWD);
+    UNTIL(&n, n.closed == count);
     node_close(&n);
 }
 
-void five_hundred_connections_are_served(void **state)
+void many_connections_are_served(void **state)
 {
     assert_true(run_pair(__func__, *state, crowd_server, crowd_client));
 }

@@ -59,7 +59,10 @@ struct fab_shard;
 struct fab_conn;
 struct fab_mr;
 
-/* 0, or -errno and a line for people in err. cfg strings are borrowed during the call. */
+/*
+ * 0, or -errno and a line for people in err. cfg strings are borrowed during the call. The first call of a process loads
+ * libfabric and sets environment variables for it: before there are threads that look at the environment.
+ */
 int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t err_size);
 void fab_close(struct fab *f); /* all shards are closed before */
 const struct fab_info *fab_info(const struct fab *f);
@@ -83,6 +86,7 @@ struct fab_callbacks {
     void (*on_sendable)(struct fab_conn *c, void *conn_user);
 };
 
+/* 0 or -errno; -ENOTSUP: somebody else loaded libfabric with its registration cache on (FI_MR_CACHE_MONITOR). */
 int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, struct fab_shard **ret);
 /*
  * Ends all connections (on_closed is called), drains, ends all registrations, frees. fab_mr_close and fab_pool_free may
