@@ -131,10 +131,10 @@ static int admit(struct rpc_call *c, void *user)
 }
 
 static const struct rpc_method methods[] = {
-    {"/t.T/Echo", RPC_UNARY, 0, NULL, on_echo, NULL},           {"/t.T/Fail", RPC_UNARY, 0, NULL, on_fail, NULL},
-    {"/t.T/Hang", RPC_UNARY, 0, NULL, on_hang, on_hang_cancel}, {"/t.T/Later", RPC_UNARY, 0, NULL, on_later, NULL},
-    {"/t.T/Deadline", RPC_UNARY, 0, NULL, on_deadline, NULL},   {"/t.T/Forbidden", RPC_UNARY, 0, NULL, on_echo, NULL},
-    {"/t.T/Count", RPC_SERVER_STREAM, 0, NULL, on_count, NULL}, {"/t.T/Chat", RPC_BIDI, 8, NULL, on_chat, NULL},
+    {"/penstock.test.v1.TestService/Echo", RPC_UNARY, 0, NULL, on_echo, NULL},           {"/penstock.test.v1.TestService/Fail", RPC_UNARY, 0, NULL, on_fail, NULL},
+    {"/penstock.test.v1.TestService/Hang", RPC_UNARY, 0, NULL, on_hang, on_hang_cancel}, {"/penstock.test.v1.TestService/Later", RPC_UNARY, 0, NULL, on_later, NULL},
+    {"/penstock.test.v1.TestService/Deadline", RPC_UNARY, 0, NULL, on_deadline, NULL},   {"/penstock.test.v1.TestService/Forbidden", RPC_UNARY, 0, NULL, on_echo, NULL},
+    {"/penstock.test.v1.TestService/Count", RPC_SERVER_STREAM, 0, NULL, on_count, NULL}, {"/penstock.test.v1.TestService/Chat", RPC_BIDI, 8, NULL, on_chat, NULL},
 };
 
 static int setup(void **state)
@@ -169,7 +169,7 @@ static int teardown(void **state)
 static int call(const char *method, const void *msg, size_t len, struct rpc_result *ret)
 {
     char path[64];
-    snprintf(path, sizeof path, "/t.T/%s", method);
+    snprintf(path, sizeof path, "/penstock.test.v1.TestService/%s", method);
     return rpc_unary(ch, path, msg, len, 20000, NULL, ret);
 }
 
@@ -218,16 +218,16 @@ static void a_deadline_ends_the_call_on_both_sides(void **state)
     int64_t ms;
     (void)state;
     for (uint32_t t = 50; !atomic_load(&hung); t *= 2) { /* on a slow machine it is over before the handler runs */
-        assert_int_equal(rpc_unary(ch, "/t.T/Hang", "", 0, t, NULL, &r), -ETIMEDOUT);
+        assert_int_equal(rpc_unary(ch, "/penstock.test.v1.TestService/Hang", "", 0, t, NULL, &r), -ETIMEDOUT);
         assert_false(r.from_server);
     }
     while (!atomic_load(&cancels))
         usleep(1000);
-    assert_int_equal(rpc_unary(ch, "/t.T/Deadline", "", 0, 5000, NULL, &r), 0);
+    assert_int_equal(rpc_unary(ch, "/penstock.test.v1.TestService/Deadline", "", 0, 5000, NULL, &r), 0);
     memcpy(&ms, r.data, sizeof ms);
     assert_true(ms > 0 && ms <= 6000);
     rpc_result_done(&r);
-    assert_int_equal(rpc_unary(ch, "/t.T/Deadline", "", 0, 0, NULL, &r), 0);
+    assert_int_equal(rpc_unary(ch, "/penstock.test.v1.TestService/Deadline", "", 0, 0, NULL, &r), 0);
     memcpy(&ms, r.data, sizeof ms);
     assert_true(ms == INT64_MAX);
     rpc_result_done(&r);
@@ -248,9 +248,9 @@ static void a_call_is_cancelled_from_another_thread(void **state)
     pthread_t t;
     (void)state;
     pthread_create(&t, NULL, fire, k);
-    assert_int_equal(rpc_unary(ch, "/t.T/Hang", "", 0, 0, k, &r), -ECANCELED);
+    assert_int_equal(rpc_unary(ch, "/penstock.test.v1.TestService/Hang", "", 0, 0, k, &r), -ECANCELED);
     pthread_join(t, NULL);
-    assert_int_equal(rpc_unary(ch, "/t.T/Hang", "", 0, 0, k, &r), -ECANCELED); /* fired before */
+    assert_int_equal(rpc_unary(ch, "/penstock.test.v1.TestService/Hang", "", 0, 0, k, &r), -ECANCELED); /* fired before */
     rpc_cancel_fire(k);
     rpc_cancel_free(k);
     while (!atomic_load(&cancels))
@@ -298,7 +298,7 @@ static void no_server_is_enotconn(void **state)
     char err[200];
     (void)state;
     assert_int_equal(rpc_channel_open(&cc, &none, err, sizeof err), 0);
-    assert_int_equal(rpc_unary(none, "/t.T/Echo", "", 0, 5000, NULL, &r), -ENOTCONN);
+    assert_int_equal(rpc_unary(none, "/penstock.test.v1.TestService/Echo", "", 0, 5000, NULL, &r), -ENOTCONN);
     assert_false(r.from_server);
     rpc_channel_close(none);
 }
@@ -312,7 +312,7 @@ static void a_server_stream_comes_whole_and_in_order(void **state)
     void *msg;
     size_t len;
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Count", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Count", &s), 0);
     assert_int_equal(rpc_stream_send(s, &n, sizeof n), 0);
     assert_int_equal(rpc_stream_send_end(s), 0);
     while (rpc_stream_recv(s, UINT64_MAX, &msg, &len) == 1) {
@@ -332,7 +332,7 @@ static void a_bidi_stream_goes_both_ways(void **state)
     size_t len;
     bool seen[500] = {0};
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Chat", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Chat", &s), 0);
     assert_int_equal(rpc_stream_recv(s, 1000000, &msg, &len), -ETIMEDOUT);
     for (uint32_t i = 0; i < 500;) {
         int e = rpc_stream_send(s, &i, sizeof i);
@@ -366,7 +366,7 @@ static void the_server_ends_a_stream_with_an_error(void **state)
     void *msg;
     size_t len;
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Chat", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Chat", &s), 0);
     assert_int_equal(rpc_stream_send(s, "stop", 4), 0);
     assert_int_equal(rpc_stream_recv(s, UINT64_MAX, &msg, &len), 0);
     assert_int_equal(rpc_stream_close(s, &r), -EDQUOT);
@@ -387,7 +387,7 @@ static void a_waiting_receiver_is_let_go_by_cancelling(void **state)
     void *msg;
     size_t len;
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Chat", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Chat", &s), 0);
     pthread_create(&t, NULL, cancel_stream, s);
     assert_int_equal(rpc_stream_recv(s, UINT64_MAX, &msg, &len), 0);
     pthread_join(t, NULL);
@@ -402,7 +402,7 @@ static void closing_a_running_stream_leaks_nothing(void **state)
         struct rpc_stream *s;
         void *msg;
         size_t len;
-        assert_int_equal(rpc_stream_open(ch, i % 2 ? "/t.T/Chat" : "/t.T/Count", &s), 0);
+        assert_int_equal(rpc_stream_open(ch, i % 2 ? "/penstock.test.v1.TestService/Chat" : "/penstock.test.v1.TestService/Count", &s), 0);
         assert_int_equal(rpc_stream_send(s, &n, sizeof n), 0);
         if (i % 3)
             assert_int_equal(rpc_stream_recv(s, UINT64_MAX, &msg, &len), 1);
@@ -420,10 +420,10 @@ static void a_call_without_a_message_is_ended(void **state)
     void *msg;
     size_t len;
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Echo", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Echo", &s), 0);
     assert_int_equal(rpc_stream_recv(s, 20 * NSEC_PER_SEC, &msg, &len), 0);
     assert_int_equal(rpc_stream_close(s, NULL), -ETIMEDOUT);
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Echo", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Echo", &s), 0);
     assert_int_equal(rpc_stream_send_end(s), 0);
     assert_int_equal(rpc_stream_recv(s, 20 * NSEC_PER_SEC, &msg, &len), 0);
     assert_int_equal(rpc_stream_close(s, NULL), -EBADMSG);
@@ -437,7 +437,7 @@ static void calls_are_bounded(void **state)
     size_t len;
     (void)state;
     for (int i = 0; i < 64; i++) {
-        assert_int_equal(rpc_stream_open(ch, "/t.T/Chat", &s[i]), 0);
+        assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Chat", &s[i]), 0);
         assert_int_equal(rpc_stream_send(s[i], "x", 1), 0);
         assert_int_equal(rpc_stream_recv(s[i], UINT64_MAX, &msg, &len), 1);
         free(msg);
@@ -454,7 +454,7 @@ static void calls_are_bounded(void **state)
 
 static void *hang(void *ret)
 {
-    return (void *)(intptr_t)rpc_unary(ch, "/t.T/Hang", "", 0, 0, NULL, ret);
+    return (void *)(intptr_t)rpc_unary(ch, "/penstock.test.v1.TestService/Hang", "", 0, 0, NULL, ret);
 }
 
 static void stopping_cancels_what_does_not_end(void **state)
@@ -465,7 +465,7 @@ static void stopping_cancels_what_does_not_end(void **state)
     void *msg, *err;
     size_t len;
     (void)state;
-    assert_int_equal(rpc_stream_open(ch, "/t.T/Chat", &s), 0);
+    assert_int_equal(rpc_stream_open(ch, "/penstock.test.v1.TestService/Chat", &s), 0);
     assert_int_equal(rpc_stream_send(s, "x", 1), 0);
     assert_int_equal(rpc_stream_recv(s, UINT64_MAX, &msg, &len), 1);
     free(msg);
@@ -550,18 +550,18 @@ static void the_client_speaks_tls_and_rereads_its_files(void **state)
     assert_int_equal(rpc_server_start(s), 0);
     snprintf(at, sizeof at, "127.0.0.1:%d", port);
     assert_int_equal(rpc_channel_open(&c, &x, err, sizeof err), 0);
-    assert_int_equal(rpc_unary(x, "/t.T/Echo", "hi", 2, 10000, NULL, &r), 0);
+    assert_int_equal(rpc_unary(x, "/penstock.test.v1.TestService/Echo", "hi", 2, 10000, NULL, &r), 0);
     rpc_result_done(&r);
     rpc_channel_close(x);
     c.server_name = "other.example";
     assert_int_equal(rpc_channel_open(&c, &x, err, sizeof err), 0);
-    assert_int_equal(rpc_unary(x, "/t.T/Echo", "hi", 2, 10000, NULL, &r), -ENOTCONN);
+    assert_int_equal(rpc_unary(x, "/penstock.test.v1.TestService/Echo", "hi", 2, 10000, NULL, &r), -ENOTCONN);
     rpc_channel_close(x);
     c.tls = &none;
     assert_int_equal(rpc_channel_open(&c, &x, err, sizeof err), -EINVAL);
     c.tls = NULL;
     assert_int_equal(rpc_channel_open(&c, &x, err, sizeof err), 0);
-    assert_int_equal(rpc_unary(x, "/t.T/Echo", "hi", 2, 10000, NULL, &r), -ENOTCONN);
+    assert_int_equal(rpc_unary(x, "/penstock.test.v1.TestService/Echo", "hi", 2, 10000, NULL, &r), -ENOTCONN);
     rpc_channel_close(x);
     unlink(ck);
     c.tls = &ctls;
