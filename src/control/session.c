@@ -413,19 +413,19 @@ uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id)
 
 /* ---- objects ---- */
 
-/* Needs mu. The handle that the request (slot, seq) got, kept for its retry. */
-static void remember(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle)
+/* Needs mu. What the request (slot, seq) got, kept for its retry. */
+static void remember(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle, uint32_t rights)
 {
     if (!seq || slot >= PST_SLOTS_MAX)
         return;
     if (!s->made)
         s->made = calloc(PST_SLOTS_MAX, sizeof *s->made);
     if (s->made) /* without memory a retry opens once more: a handle that lives until the session ends */
-        s->made[slot] = (struct made){seq, handle};
+        s->made[slot] = (struct made){seq, handle, rights};
 }
 
-int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t slot,
-                    uint64_t seq, uint64_t *ret_handle)
+int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
+                    uint32_t slot, uint64_t seq, uint64_t *ret_handle)
 {
     struct object *o = calloc(1, sizeof *o);
     int r;
@@ -445,7 +445,7 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
     if (!r) {
         list_push_back(&sc->objects, &o->link);
         sess_cont_ref(sc);
-        remember(s, slot, seq, o->handle);
+        remember(s, slot, seq, o->handle, rights);
         *ret_handle = o->handle;
     }
     pthread_mutex_unlock(&t->mu);
@@ -454,20 +454,19 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
     return r == -EMFILE ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
 }
 
-bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint32_t slot, uint64_t seq,
-                      uint64_t *ret_ino, uint64_t *ret_handle)
+bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
+                      uint32_t slot, uint64_t seq, uint64_t *ret_handle)
 {
     const struct object *o;
 
     if (!seq || slot >= PST_SLOTS_MAX)
         return false;
     scoped_lock(&t->mu);
-    if (!atomic_load(&s->alive) || !s->made || s->made[slot].seq != seq)
+    if (!atomic_load(&s->alive) || !s->made || s->made[slot].seq != seq || s->made[slot].rights != rights)
         return false;
     o = idmap_get(&s->objects, s->made[slot].handle);
-    if (!o || o->sc != sc)
+    if (!o || o->sc != sc || o->ino != ino)
         return false;
-    *ret_ino = o->ino;
     *ret_handle = o->handle;
     return true;
 }

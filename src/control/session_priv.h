@@ -39,6 +39,7 @@ struct sess {
     /* The open that each slot's last request made, for its retry. Allocated at first use. */
     struct made {
         uint64_t seq, handle;
+        uint32_t rights;
     } * made;
 };
 

@@ -99,17 +99,16 @@ static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t in
     const struct pst_reqid *id = &q->ctx.id;
     const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
     struct pst_attr a;
-    uint64_t was;
     int r;
 
     if (accmode & ~(CAP_READ | CAP_WRITE))
         return ctl_fail(q, -EINVAL, "accmode %u: 4 read, 2 write", accmode);
-    if (sess_object_find(q->s->sess, q->sess, q->sc, id->slot, id->seq, &was, &out->handle) && was == ino) {
+    if (sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, &out->handle)) {
         r = pst_store_getattr(q->cont, ctx, ino, &a);
     } else {
         r = pst_store_open(q->cont, ctx, ino, (int)accmode, trunc, &a);
         if (!r) {
-            r = sess_object_add(q->s->sess, q->sess, q->sc, ino, id->slot, id->seq, &out->handle);
+            r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, &out->handle);
             if (r)
                 pst_store_release(q->cont, ino);
         }

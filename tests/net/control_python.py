@@ -421,6 +421,17 @@ class Namespace(Shared):
         self.fails(Code.INVALID_ARGUMENT, "EINVAL", n.Mkdir, ns.MkdirRequest(
             header=c.header(request_id=co.RequestId(slot=1024, sequence=1)), parent=d, name=b"x"))
 
+    def test_a_retry_with_other_rights_is_checked_anew(self):
+        f = self.c.ns.Create(ns.CreateRequest(header=self.c.header(), parent=self.dir, name=b"root's", mode=0o604)).attr
+        c = self.client(b"alice-token")
+        c.open_container()
+        h = c.header(request_id=c.request_id())
+        for before in (0, 4):
+            c.ns.Open(ns.OpenRequest(header=h, ino=f.ino, accmode=before))
+            for more in (2, 6):
+                self.fails(Code.PERMISSION_DENIED, "EACCES", c.ns.Open,
+                           ns.OpenRequest(header=h, ino=f.ino, accmode=more))
+
     def test_another_credential_does_not_get_its_replies(self):
         a, b = (self.client(t, client_id=b"same client id..") for t in (b"alice-token", b"bob-token"))
         for c, name in ((a, b"a"), (b, b"b")):

@@ -1,4 +1,5 @@
 /* The session table under a virtual clock: leases, handles, keys, tickets, limits, and what is freed when. */
+#include "control/cap.h"
 #include "control/session.h"
 
 #include "base/util.h"
@@ -136,8 +137,8 @@ static void closing_frees_objects_before_containers(void **state)
     uint64_t c1 = add_cont(s, 1, 11), c2 = add_cont(s, 2, 12), h;
     struct sess_cont *sc1 = sess_cont_get(t, s, c1), *sc2 = sess_cont_get(t, s, c2);
     (void)state;
-    assert_int_equal(sess_object_add(t, s, sc1, 5, 0, 0, &h), 0);
-    assert_int_equal(sess_object_add(t, s, sc2, 6, 0, 0, &h), 0);
+    assert_int_equal(sess_object_add(t, s, sc1, 5, CAP_READ, 0, 0, &h), 0);
+    assert_int_equal(sess_object_add(t, s, sc2, 6, CAP_READ, 0, 0, &h), 0);
     sess_cont_put(sc1);
     sess_cont_put(sc2);
     assert_int_equal(sess_close(t, sess_id(s)), 0);
@@ -156,7 +157,7 @@ static void a_container_in_use_outlives_its_session(void **state)
     (void)state;
     assert_int_equal(sess_close(t, sess_id(s)), 0);
     assert_string_equal(events, "g ");
-    assert_int_equal(sess_object_add(t, s, sc, 5, 0, 0, &h), -ESTALE);
+    assert_int_equal(sess_object_add(t, s, sc, 5, CAP_READ, 0, 0, &h), -ESTALE);
     assert_ptr_equal(sess_cont_store(sc), cont(1));
     sess_cont_put(sc);
     assert_string_equal(events, "g c1 ");
@@ -166,24 +167,26 @@ static void a_container_in_use_outlives_its_session(void **state)
 static void handles_belong_to_their_session(void **state)
 {
     struct sess *a = open_at(&alice, 0), *b = open_at(&bob, 0);
-    uint64_t ca = add_cont(a, 1, 11), oa, got, ino;
+    uint64_t ca = add_cont(a, 1, 11), oa, got;
     struct sess_cont *sc = sess_cont_get(t, a, ca);
     (void)state;
-    assert_int_equal(sess_object_add(t, a, sc, 5, 3, 1, &oa), 0);
+    assert_int_equal(sess_object_add(t, a, sc, 5, CAP_READ, 3, 1, &oa), 0);
     assert_null(sess_cont_get(t, b, ca));
     assert_int_equal(sess_cont_close(t, b, ca), -EBADF);
     assert_int_equal(sess_object_close(t, b, oa), -EBADF);
     assert_int_equal(sess_object_close(t, a, ca), -EBADF); /* a container's handle is no object's */
     assert_int_equal(sess_refused(t, REFUSE_HANDLE), 4);
-    assert_true(sess_object_find(t, a, sc, 3, 1, &ino, &got));
-    assert_true(got == oa && ino == 5);
-    assert_false(sess_object_find(t, a, sc, 3, 2, &ino, &got));
-    assert_false(sess_object_find(t, a, sc, 4, 1, &ino, &got));
-    assert_false(sess_object_find(t, a, sc, 3, 0, &ino, &got));
-    assert_false(sess_object_find(t, b, sc, 3, 1, &ino, &got));
+    assert_true(sess_object_find(t, a, sc, 5, CAP_READ, 3, 1, &got));
+    assert_true(got == oa);
+    assert_false(sess_object_find(t, a, sc, 6, CAP_READ, 3, 1, &got)); /* another object: no retry */
+    assert_false(sess_object_find(t, a, sc, 5, CAP_READ | CAP_WRITE, 3, 1, &got)); /* more than was checked */
+    assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 3, 2, &got));
+    assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 4, 1, &got));
+    assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 3, 0, &got));
+    assert_false(sess_object_find(t, b, sc, 5, CAP_READ, 3, 1, &got));
     assert_int_equal(sess_object_close(t, a, oa), 0);
     assert_int_equal(sess_object_close(t, a, oa), -EBADF);
-    assert_false(sess_object_find(t, a, sc, 3, 1, &ino, &got));
+    assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 3, 1, &got));
     assert_string_equal(events, "o5 ");
     sess_cont_put(sc);
     assert_int_equal(sess_cont_close(t, a, ca), 0);
@@ -198,8 +201,8 @@ static void closing_a_container_closes_its_objects_only(void **state)
     uint64_t c1 = add_cont(s, 1, 11), c2 = add_cont(s, 2, 12), o1, o2;
     struct sess_cont *sc1 = sess_cont_get(t, s, c1), *sc2 = sess_cont_get(t, s, c2);
     (void)state;
-    assert_int_equal(sess_object_add(t, s, sc1, 5, 0, 0, &o1), 0);
-    assert_int_equal(sess_object_add(t, s, sc2, 6, 0, 0, &o2), 0);
+    assert_int_equal(sess_object_add(t, s, sc1, 5, CAP_READ, 0, 0, &o1), 0);
+    assert_int_equal(sess_object_add(t, s, sc2, 6, CAP_READ, 0, 0, &o2), 0);
     sess_cont_put(sc1);
     sess_cont_put(sc2);
     assert_int_equal(sess_cont_close(t, s, c1), 0);
@@ -224,8 +227,8 @@ static void everything_is_bounded(void **state)
     assert_int_equal(sess_cont_add(t, s[0], cont(9), 9, &h), -EMFILE);
     sc = sess_cont_get(t, s[0], h);
     for (int i = 0; i < 5; i++)
-        assert_int_equal(sess_object_add(t, s[0], sc, 1, 0, 0, &h), 0);
-    assert_int_equal(sess_object_add(t, s[0], sc, 1, 0, 0, &h), -EMFILE);
+        assert_int_equal(sess_object_add(t, s[0], sc, 1, CAP_READ, 0, 0, &h), 0);
+    assert_int_equal(sess_object_add(t, s[0], sc, 1, CAP_READ, 0, 0, &h), -EMFILE);
     sess_cont_put(sc);
     assert_int_equal(sess_ticket_new(t, s[0], 0, 0, ticket), 0);
     assert_int_equal(sess_ticket_new(t, s[0], 0, 0, ticket), 0);
@@ -396,7 +399,7 @@ static void *churn(void *arg)
         if (sess_open(t, arg, i, &s))
             continue; /* the others have them all */
         if (!sess_cont_add(t, s, cont(1), 1, &h) && (sc = sess_cont_get(t, s, h))) {
-            sess_object_add(t, s, sc, i, i % 8, i + 1, &o);
+            sess_object_add(t, s, sc, i, CAP_READ, i % 8, i + 1, &o);
             if (!sess_key_mint(t, s, sc, &k, key))
                 sess_revoke_key(t, k, NULL);
             sess_cont_put(sc);

@@ -125,13 +125,14 @@ uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id);
 /* ---- objects ---- */
 
 /*
- * The object was opened in the store; object_free follows. slot and seq are the request's: sess_object_find gives the
- * handle to a retry of the same request (seq 0: never). -ESTALE, -EMFILE: the caller releases the object.
+ * The object was opened in the store, where these rights were checked; object_free follows. slot and seq are the
+ * request's: sess_object_find gives the handle to a retry of the same request (seq 0: never). One that asks for another
+ * object or other rights is none, whatever its slot and seq. -ESTALE, -EMFILE: the caller releases the object.
  */
-int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t slot,
-                    uint64_t seq, uint64_t *ret_handle);
-bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint32_t slot, uint64_t seq,
-                      uint64_t *ret_ino, uint64_t *ret_handle);
+int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
+                    uint32_t slot, uint64_t seq, uint64_t *ret_handle);
+bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
+                      uint32_t slot, uint64_t seq, uint64_t *ret_handle);
 int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle); /* -EBADF */
 
 /* ---- capability keys: one per container handle, made at first use and again after revocation ---- */
