@@ -24,6 +24,15 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+/* The plain build runs the whole sample, the sanitizers' builds a part of it. */
+#ifdef __SANITIZE_ADDRESS__
+#define POWER_STATES 30
+#define KILLS        5
+#else
+#define POWER_STATES 200
+#define KILLS        20
+#endif
+
 #define SLOTS      12
 #define WRITER_OPS 600
 
@@ -468,7 +477,7 @@ static int kill_main(const char *base, int states, uint64_t seed)
 int main(int argc, char **argv)
 {
     bool power = argc > 1 && !strcmp(argv[1], "power"), extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    int states = argc > 2 ? atoi(argv[2]) : power ? (extended ? 10000 : 200) : extended ? 1000 : 20, r;
+    int states = argc > 2 ? atoi(argv[2]) : power ? (extended ? 10000 : POWER_STATES) : extended ? 1000 : KILLS, r;
     const char *env = getenv("PENSTOCK_SEED"), *tmp = getenv("TMPDIR");
     uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 0) : env ? strtoull(env, NULL, 0) : 1;
     char base[256], cmd[400];

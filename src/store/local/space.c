@@ -20,8 +20,13 @@ int64_t space_claim(struct engine *e, uint32_t want, uint64_t *ret_phys)
 {
     int64_t n = alloc_claim(e, want, ret_phys);
 
-    while (n == -ENOSPC && data_collect(e, DATA_STEP_CHUNKS) > 0)
+    while (n == -ENOSPC) {
+        int collected = data_collect(e, DATA_STEP_CHUNKS);
+        /* Also when it found nothing: the background deleter may have been at the last of it. */
         n = alloc_claim(e, want, ret_phys);
+        if (collected <= 0)
+            break;
+    }
     return n;
 }
 
