@@ -113,6 +113,9 @@ struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, un
 /* Ends a connection: an error that shows only now becomes the exit code. */
 int cli_disconnect(struct pst_fs *fs, int code);
 
+/* Writes (a part of) a file to standard output. Returns an exit code. */
+int cli_cat(struct pst_fs *fs, const char *path, uint64_t offset, uint64_t length);
+
 /* ---- output ---- */
 
 /* Prints the object in one go, with a newline, and drops it. Returns an exit code. */

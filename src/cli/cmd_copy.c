@@ -258,6 +258,8 @@ static int run_get(const struct cli_cmd *cmd, int argc, char **argv)
     struct cp_args a = {.copy.jobs = 8};
     const struct cli_opt opts[] = {COPY_OPTS(a), CLI_CONN_OPTS(a.conn), {0}};
     char here[] = ".", *args[2];
+    struct place from;
+    int code;
     CLI_PARSE(cmd, opts, argc, argv, 1, 2);
 
     if (!cli_is_url(argv[first]))
@@ -265,11 +267,10 @@ static int run_get(const struct cli_cmd *cmd, int argc, char **argv)
     args[0] = argv[first];
     args[1] = argc - first == 2 ? argv[first + 1] : here;
     if (!strcmp(args[1], "-")) {
-        const struct cli_cmd *cat = cmds_files;
-        while (strcmp(cat->name, "cat") != 0)
-            cat++;
-        argv[first + 1] = NULL;
-        return cat->run(cmd, argc - 1, argv);
+        if (resolve(args[0], &from) < 0)
+            return EXIT_USAGE;
+        code = connect_place(&from, &a, NULL);
+        return code != EXIT_OK ? code : disconnect_place(&from, cli_cat(from.side.fs, from.path, 0, UINT64_MAX));
     }
     return start(&a) != EXIT_OK ? EXIT_USAGE : copy_all(1, args, &a, argc - first == 1);
 }

@@ -179,7 +179,7 @@ static int write_all(const char *p, size_t n)
     return 0;
 }
 
-static int cat(struct pst_fs *fs, const char *path, uint64_t offset, uint64_t length)
+int cli_cat(struct pst_fs *fs, const char *path, uint64_t offset, uint64_t length)
 {
     cleanup_free char *buf = malloc(MiB);
     struct pst_file *f;
@@ -221,7 +221,7 @@ static int run_cat(const struct cli_cmd *cmd, int argc, char **argv)
     for (int i = first; i < argc && code == EXIT_OK; i++) {
         fs = open_arg(argv[i], &k, &u, &code);
         if (fs)
-            code = cli_disconnect(fs, cat(fs, u.path, offset, length));
+            code = cli_disconnect(fs, cli_cat(fs, u.path, offset, length));
     }
     return code;
 }
