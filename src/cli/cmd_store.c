@@ -142,31 +142,59 @@ static int run_scrub(const struct cli_cmd *cmd, int argc, char **argv)
 
 /* ---- backup ---- */
 
+static int backup_remote(const struct cli_url *u, const struct cli_conn *k, char *dir)
+{
+    Penstock__V1__BackupRequest q = PENSTOCK__V1__BACKUP_REQUEST__INIT;
+    struct cli_conn patient = *k;
+    ProtobufCMessage *a;
+    struct cli_session *s;
+    int code = EXIT_OK;
+
+    if (!patient.timeout_ms)
+        patient.timeout_ms = 24 * 3600 * 1000;
+    s = cli_session_open(u, &patient, &code);
+    if (!s)
+        return code;
+    q.session = cli_session_id(s);
+    q.directory = dir;
+    a = cli_call(s, "/penstock.v1.StatusService/Backup", &q.base, &penstock__v1__backup_reply__descriptor, &code);
+    if (a)
+        protobuf_c_message_free_unpacked(a, NULL);
+    cli_session_close(s);
+    return code;
+}
+
+static int backup_local(const struct cli_url *u, const char *dir)
+{
+    int code = EXIT_OK, r;
+    struct pst_store *st = open_store(u, &code);
+
+    if (!st)
+        return code;
+    r = pst_store_backup(st, dir);
+    if (r < 0)
+        code = cli_fail(r, "%s", dir);
+    pst_store_close(st);
+    return code;
+}
+
 static int run_backup(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
     const struct cli_opt opts[] = {CLI_CONN_OPTS(k), {0}};
     struct cli_url u;
-    struct pst_store *st;
-    int code = EXIT_OK, r;
     CLI_PARSE(cmd, opts, argc, argv, 2, 2);
 
     if (cli_url(argv[first], 0, &u) < 0)
         return EXIT_USAGE;
-    if (strncmp(u.server, "local:", 6) != 0)
-        return cli_usage(cmd, "a store in a directory is wanted: local:/DIRECTORY (of a server: penstock export)");
-    st = open_store(&u, &code);
-    if (!st)
-        return code;
-    r = pst_store_backup(st, argv[first + 1]);
-    if (r < 0)
-        code = cli_fail(r, "%s", argv[first + 1]);
-    pst_store_close(st);
-    return code;
+    if (!strncmp(u.server, "local:", 6))
+        return backup_local(&u, argv[first + 1]);
+    return backup_remote(&u, &k, argv[first + 1]);
 }
 
 const struct cli_cmd cmds_store[] = {
     {"scrub", "URL", "Verifies a store while it is in use", NULL, run_scrub},
-    {"backup", "URL DIRECTORY", "Makes a consistent copy of a store", NULL, run_backup},
+    {"backup", "URL DIRECTORY", "Makes a consistent copy of a store, also while it is in use",
+     "Of a server's store: DIRECTORY is an absolute path on the server, written by the daemon.", run_backup},
     {0},
 };

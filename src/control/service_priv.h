@@ -70,6 +70,7 @@ struct ctl_server {
     pthread_t scrub;
     bool scrub_begun, scrub_running;
     volatile bool scrub_cancel;
+    atomic_bool backup_running;
 };
 
 struct ctl_req {

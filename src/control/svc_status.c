@@ -182,11 +182,33 @@ static int do_metrics(struct ctl_req *q, const void *in_, void *out_)
     return g.err;
 }
 
+/* As long as the data is long: one at a time, so that the other threads go on serving. */
+static int do_backup(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(BackupRequest) *in = in_;
+    struct ctl_server *s = q->s;
+    int r = ctl_need_cred(q, in->session, NULL, NULL);
+
+    (void)out_;
+    if (!r)
+        r = ctl_need_admin(q);
+    if (!r && in->directory[0] != '/')
+        r = ctl_fail(q, -EINVAL, "the directory must be an absolute path");
+    if (r)
+        return r;
+    if (atomic_exchange(&s->backup_running, true))
+        return ctl_fail(q, -EBUSY, "a backup is being made");
+    r = pst_store_backup(s->st, in->directory);
+    atomic_store(&s->backup_running, false);
+    return r;
+}
+
 #define SERVICE "/penstock.v1.StatusService/"
 const struct ctl_method ctl_status_methods[] = {
     {SERVICE "Status", &penstock__v1__status_request__descriptor, &penstock__v1__status_reply__descriptor, do_status},
     {SERVICE "Metrics", &penstock__v1__metrics_request__descriptor, &penstock__v1__metrics_reply__descriptor,
      do_metrics},
+    {SERVICE "Backup", &penstock__v1__backup_request__descriptor, &penstock__v1__backup_reply__descriptor, do_backup},
 };
 const size_t ctl_status_nmethods = ARRAY_SIZE(ctl_status_methods);
 

@@ -683,6 +683,18 @@ class Status(Shared):
         self.assertTrue(events[-1].done and events[-1].damaged == 0)
         self.fails(Code.UNAUTHENTICATED, "ESTALE", lambda: list(self.root.status.Scrub(st.ScrubRequest())))
 
+    def test_backup_needs_an_administrator_and_an_empty_folder(self):
+        import tempfile
+        with tempfile.TemporaryDirectory() as d:
+            backup = self.root.status.Backup
+            backup(st.BackupRequest(session=self.root.session, directory=d + "/new"), timeout=60)
+            self.assertIn("superblock", os.listdir(d + "/new"))
+            self.fails(Code.FAILED_PRECONDITION, "ENOTEMPTY", backup,
+                       st.BackupRequest(session=self.root.session, directory=d + "/new"))
+            self.fails(Code.INVALID_ARGUMENT, "EINVAL", backup,
+                       st.BackupRequest(session=self.root.session, directory="new"))
+            self.fails(Code.UNAUTHENTICATED, "ESTALE", backup, st.BackupRequest(directory=d + "/other"))
+
     def test_health(self):
         h = health_pb2_grpc.HealthStub(self.root.raw)
         serving = health_pb2.HealthCheckResponse.SERVING

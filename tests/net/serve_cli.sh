@@ -124,6 +124,12 @@ expect 0 "$P" support-bundle "$SERVER" "$T/b.tar.gz" -c "$T/c.yaml"
 tar -tzf "$T/b.tar.gz" | grep status.json >/dev/null
 tar -xzOf "$T/b.tar.gz" | grep very-secret >/dev/null && fail "a secret is in the support bundle"
 
+say "a backup of a store in use opens as a store"
+expect 0 "$P" backup "$SERVER" "$T/backup"
+expect 0 "$P" check "$T/backup"
+[ "$("$P" cat "local:$T/backup?default/default/hello")" = hello ]
+expect 1 "$P" backup "$SERVER" "$T/backup"
+
 say "errors: one line, the right code"
 expect 4 "$P" cat "$URL/none" && says none
 expect 4 "$P" ls "$SERVER/ml/none"
