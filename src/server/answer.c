@@ -78,8 +78,6 @@ void req_answered(struct req *r)
 
     c->unanswered--;
     atomic_fetch_sub_explicit(&c->shard->unanswered, 1, memory_order_relaxed);
-    if (c->fab)
-        stats_count(r);
     req_unref(r);
 }
 
@@ -108,6 +106,7 @@ void req_finish(struct req *r)
         req_answered(r);
         return;
     }
+    stats_count(r); /* before the client knows: its next look at the counters has it */
     e = list_empty(&c->unsent) ? send_answer(r) : -EAGAIN;
     if (e == -EAGAIN) {
         list_push_back(&c->unsent, &r->link);
