@@ -200,6 +200,19 @@ static size_t capacity(uint64_t offset, uint64_t end)
     return end - offset <= CL_SMALL ? CL_SMALL : CL_WINDOW;
 }
 
+static void became_dirty(struct cl_inode *i)
+{
+    struct client *c = i->c;
+    bool first;
+
+    pthread_mutex_lock(&c->lock);
+    first = list_empty(&c->dirty);
+    list_push_back(&c->dirty, &i->dirty);
+    pthread_mutex_unlock(&c->lock);
+    if (first)
+        cl_threads_age(c);
+}
+
 static struct cl_buf *buf_new(struct cl_file *f, uint64_t offset, size_t size)
 {
     struct cl_inode *i = f->i;
@@ -218,10 +231,9 @@ static struct cl_buf *buf_new(struct cl_file *f, uint64_t offset, size_t size)
     b->offset = offset;
     i->bytes += size;
     list_push_back(&i->idle, &b->link);
-    if (!i->nidle++) {
-        scoped_lock(&f->c->lock);
-        list_push_back(&f->c->dirty, &i->dirty);
-    }
+    b->since_ns = now_ns();
+    if (!i->nidle++)
+        became_dirty(i);
     return b;
 }
 
@@ -355,4 +367,48 @@ bool cl_has_dirty(struct client *c)
 {
     scoped_lock(&c->lock);
     return c->dirty_bytes > 0;
+}
+
+#define AGE_BATCH 32
+
+/* Some objects with waiting buffers, each with a reference; they go to the end of the list. */
+static size_t some_dirty(struct client *c, struct cl_inode *ret[AGE_BATCH])
+{
+    size_t n = 0;
+
+    scoped_lock(&c->lock);
+    for (struct list *l = c->dirty.next; l != &c->dirty && n < AGE_BATCH; l = c->dirty.next) {
+        struct cl_inode *i = list_entry(l, struct cl_inode, dirty);
+        if (n && i == ret[0])
+            break; /* once around */
+        list_del(l);
+        list_push_back(&c->dirty, l);
+        i->refs++;
+        ret[n++] = i;
+    }
+    return n;
+}
+
+bool cl_dirty_age(struct client *c)
+{
+    struct cl_inode *some[AGE_BATCH];
+    size_t n = some_dirty(c, some);
+    uint64_t now = now_ns();
+    bool more;
+
+    for (size_t k = 0; k < n; k++) {
+        struct cl_inode *i = some[k];
+        pthread_mutex_lock(&i->lock);
+        list_for_each_safe (it, &i->idle) {
+            struct cl_buf *b = list_entry(it, struct cl_buf, link);
+            if (now - b->since_ns >= CL_AGE_NS)
+                buf_submit(b);
+        }
+        pthread_mutex_unlock(&i->lock);
+        cl_inode_put(i);
+    }
+    pthread_mutex_lock(&c->lock);
+    more = !list_empty(&c->dirty);
+    pthread_mutex_unlock(&c->lock);
+    return more;
 }

@@ -24,6 +24,7 @@
 #define CL_DEPTH_MAX     4096u
 #define CL_WINDOW        (1 * MiB)  /* write-behind and read-ahead work in windows aligned to this */
 #define CL_SMALL         (64 * KiB) /* a write-behind buffer begins with this size: small files are many */
+#define CL_AGE_NS        (2 * NSEC_PER_SEC) /* what waits for more data is sent after this at the latest, about */
 #define CL_IDLE_MAX      16u        /* buffers of one object that wait for more data */
 #define CL_AHEAD_MAX     16u        /* windows fetched ahead for one handle */
 #define CL_INODES        1024u      /* hash buckets */
@@ -38,10 +39,13 @@ struct cl_thread {
     struct list in; /* struct pst_op.link: submitted, not taken yet; under lock */
     struct list cancels; /* struct cancel: ids to cancel; under lock */
     bool stop, sleeping;
+    bool age;    /* buffers have begun to wait */
     int wake_fd; /* eventfd */
     /* the thread's own */
     struct list flight; /* struct cl_op.flight */
     uint32_t in_flight;
+    bool aging;
+    uint64_t age_at_ns; /* the next look */
 };
 
 /* An operation of the client's parts: op.user points to it. */
@@ -56,6 +60,8 @@ struct cl_op {
 int cl_threads_start(struct client *c);
 void cl_threads_stop(struct client *c); /* drains */
 void cl_op_submit(struct client *c, struct cl_op *o);
+/* Something waits in the buffers now: a thread will call cl_dirty_age. */
+void cl_threads_age(struct client *c);
 /* Submits and waits: the result. */
 int64_t cl_op_run(struct client *c, struct pst_op *op);
 /* Asks for an early end of the operation with this id, which may be over already; see pst_queue_cancel. */
@@ -102,7 +108,7 @@ struct cl_buf {
     struct cl_inode *i;
     struct cl_file *owner; /* gets the error; outlives the buffer */
     struct cl_mem *mem;
-    uint64_t serial;
+    uint64_t serial, since_ns;
     uint64_t offset;
     size_t len;
     struct iovec iov;
@@ -118,6 +124,8 @@ void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX
 bool cl_inode_dirty(struct cl_inode *i); /* does this object have bytes that have not reached the server? */
 void cl_dirty_flush_client(struct client *c); /* of all objects */
+/* Sends off what has waited for CL_AGE_NS; does not wait for it. Is there more that waits? */
+bool cl_dirty_age(struct client *c);
 bool cl_has_dirty(struct client *c);          /* does any? */
 
 /* ---- read-ahead (ahead.c) ---- */

@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #define REAP_MAX 64
+#define AGE_MS   500 /* between looks for buffers that have waited long enough */
 
 struct cancel {
     struct list link;
@@ -54,6 +55,16 @@ void cl_op_submit(struct client *c, struct cl_op *o)
     pthread_mutex_unlock(&t->lock);
     if (sleeping)
         wake(t);
+}
+
+void cl_threads_age(struct client *c)
+{
+    struct cl_thread *t = &c->threads[0];
+
+    pthread_mutex_lock(&t->lock);
+    t->age = true;
+    pthread_mutex_unlock(&t->lock);
+    wake(t);
 }
 
 void cl_op_cancel(struct client *c, uint32_t thread, uint64_t id)
@@ -225,7 +236,7 @@ static void sleep_on(struct cl_thread *t)
     t->sleeping = true;
     pthread_mutex_unlock(&t->lock);
     /* The queue's descriptor also tells of work without operations: a connection that ends, a region that closes. */
-    poll(fds, 2, -1);
+    poll(fds, 2, t->aging ? AGE_MS : -1);
     pthread_mutex_lock(&t->lock);
     t->sleeping = false;
     pthread_mutex_unlock(&t->lock);
@@ -235,6 +246,16 @@ static void sleep_on(struct cl_thread *t)
         struct pst_op *none[1];
         pst_queue_reap(t->q, none, 1, 0);
     }
+}
+
+static void age(struct cl_thread *t)
+{
+    uint64_t now = now_ns();
+
+    if (now < t->age_at_ns)
+        return;
+    t->age_at_ns = now + AGE_MS * NSEC_PER_MSEC;
+    t->aging = cl_dirty_age(t->c);
 }
 
 static void *thread_main(void *arg)
@@ -249,7 +270,11 @@ static void *thread_main(void *arg)
         list_splice_back(&backlog, &t->in);
         list_splice_back(&cancels, &t->cancels);
         stop = t->stop;
+        t->aging |= t->age;
+        t->age = false;
         pthread_mutex_unlock(&t->lock);
+        if (t->aging)
+            age(t);
         cancel_all(t, &backlog, &cancels);
         busy = submit_all(t, &backlog);
         busy |= reap(t);

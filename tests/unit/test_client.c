@@ -92,6 +92,18 @@ static void write_behind_memory_is_bounded(void **state)
     free(big);
 }
 
+static void written_data_does_not_wait_for_ever(void **state)
+{
+    struct pst_fs *fs = *state;
+    struct pst_file *f = api_open_new(fs, "/f", 0);
+
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
+    assert_int_equal(counts(fs).ops[PST_OP_WRITE], 0);
+    while (counts(fs).ops[PST_OP_WRITE] == 0)
+        poll(NULL, 0, 20);
+    assert_int_equal(pst_close(f), 0);
+}
+
 static void direct_and_synchronous_handles_keep_nothing_back(void **state)
 {
     struct pst_fs *fs = *state;
@@ -268,6 +280,7 @@ int main(void)
         T(sequential_writes_become_large_operations),
         T(a_failed_write_is_reported_once),
         T(write_behind_memory_is_bounded),
+        T(written_data_does_not_wait_for_ever),
         T(direct_and_synchronous_handles_keep_nothing_back),
         T(sequential_reads_are_fetched_ahead_and_never_stale),
         T(an_event_queue_delivers_and_its_descriptor_tells),
