@@ -234,6 +234,8 @@ int main(int argc, char **argv)
     }
     pst_options_init(&opts, sizeof opts);
     opts.flags = PST_CONNECT_CREATE;
+    if (!strncmp(argv[1], "local:", 6))
+        opts.store_options = "create=1";
     check("connect", pst_connect(argv[1], &opts, &fs));
     measure((pid_t)server);
     check("disconnect", pst_disconnect(fs));
