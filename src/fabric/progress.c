@@ -136,6 +136,10 @@ static bool is_readable(struct fab_shard *s, int fd)
 static void count_idle(struct fab_shard *s, bool idle, uint64_t now)
 {
     s->idle_wakes = idle ? s->idle_wakes + 1 : 0;
+    if (idle) { /* closing an endpoint takes its events out of the queue, and leaves their signal in its descriptor */
+        s->eq_due = true;
+        s->eq_quiet = false;
+    }
     if (s->idle_wakes < IDLE_WAKES || s->eq_fd == s->cq_fd || s->eq_muted_ns)
         return;
     s->idle_wakes = 0;
@@ -279,9 +283,14 @@ int fab_progress(struct fab_shard *s, uint64_t timeout_ns)
 
 bool fab_arm(struct fab_shard *s)
 {
-    uint64_t now = now_ns(), at = next_deadline(s, now);
+    uint64_t now = now_ns(), at;
 
-    if (!may_sleep(s) || at <= now)
+    if (!may_sleep(s))
+        return false;
+    count_idle(s, s->events == s->armed_events, now); /* may set a deadline */
+    s->armed_events = s->events;
+    at = next_deadline(s, now);
+    if (at <= now)
         return false;
     if (at == UINT64_MAX)
         at = 0;
@@ -292,8 +301,6 @@ bool fab_arm(struct fab_shard *s)
             return false;
         s->timer_ns = at;
     }
-    count_idle(s, s->events == s->armed_events, now);
-    s->armed_events = s->events;
     return true;
 }
 
