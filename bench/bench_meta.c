@@ -3,9 +3,9 @@
  *
  *   bench_meta URL|DIRECTORY [n=FILES] [bytes=N] [jobs=N] [sync=none|close|fsync] [server=PID]
  *
- * Each job works in a directory of its own. sync: fsync calls it for each file before its close; close (API only) relies
- * on closes that are durable; none has lazy closes. server: its processor time is counted too. Prints one JSON object
- * with operations a second and core-microseconds an operation of each phase.
+ * Each job works in a directory of its own. sync: fsync calls it for each file before its close; close (API only)
+ * relies on closes that are durable; none has lazy closes. server: its processor time is counted too. Prints one JSON
+ * object with operations a second and core-microseconds an operation of each phase.
  */
 #include "bench_util.h"
 
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define JOBS_MAX 64u
+#define JOBS_MAX  64u
 #define BYTES_MAX (1u << 20)
 
 struct job {
@@ -206,8 +206,8 @@ int main(int argc, char **argv)
     static struct job jobs[JOBS_MAX];
     struct pst_options opts;
     uint64_t server = 0;
-    const struct bench_arg args[] = {{"n", NULL, &o.n, NULL},       {"bytes", NULL, &o.bytes, NULL},
-                                     {"jobs", NULL, &o.jobs, NULL}, {"sync", &o.sync, NULL, NULL},
+    const struct bench_arg args[] = {{"n", NULL, &o.n, NULL},         {"bytes", NULL, &o.bytes, NULL},
+                                     {"jobs", NULL, &o.jobs, NULL},   {"sync", &o.sync, NULL, NULL},
                                      {"server", NULL, &server, NULL}, {0}};
 
     bench_program = "bench_meta";
