@@ -439,6 +439,7 @@ struct recfs *recfs_mount(const char *dir)
     node_new(fs, false, S_IFREG | 0666);  /* ACK_INO */
     dent_add(fs, 1, "ack", ACK_INO);
     fs->se = fuse_session_new(&args, &ops, sizeof ops, fs);
+    fuse_opt_free_args(&args);
     if (!fs->se || fuse_session_mount(fs->se, dir)) {
         recfs_free(fs);
         errno = EIO;

@@ -34,7 +34,7 @@ int data_open(struct engine *e);
 void data_close(struct engine *e);
 struct ns;
 /* Deletes orphans and starts the background deleter (not in a read-only store); ns_close stops it. */
-int ns_open(struct engine *e, struct ns **ret);
+int ns_open(struct engine *e);
 void ns_close(struct engine *e, struct ns *ns);
 /* Their share of pst_store_ops.stats. */
 void ns_stats(struct engine *e, pst_stat_fn fn, void *user);

@@ -41,14 +41,14 @@ static struct ns *ns_new(struct engine *e)
     return ns;
 }
 
-int ns_open(struct engine *e, struct ns **ret)
+int ns_open(struct engine *e)
 {
     struct ns *ns = ns_new(e);
     int r;
 
     if (!ns)
         return -ENOMEM;
-    e->ns = ns; /* transactions look for it */
+    e->ns = ns; /* transactions look for it: before the collector's thread begins */
     r = cache_open(ns);
     if (!r)
         r = usage_load(ns);
@@ -64,7 +64,6 @@ int ns_open(struct engine *e, struct ns **ret)
         ns_free(ns);
         return r;
     }
-    *ret = ns;
     return 0;
 }
 

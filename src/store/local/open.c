@@ -173,7 +173,7 @@ static int open_users(struct engine *e, const struct errmsg *m)
         return fail(m, r, "%s: data path: %s", e->dir, err_text(r));
     if (e->opt.bare)
         return 0;
-    r = ns_open(e, &e->ns);
+    r = ns_open(e);
     if (r) {
         data_close(e);
         return fail(m, r, "%s: namespace: %s", e->dir, err_text(r));
