@@ -92,8 +92,14 @@ static void buf_done(struct cl_op *o)
     int none = 0;
 
     pthread_mutex_lock(&i->lock);
-    if (r != (int64_t)b->len)
-        atomic_compare_exchange_strong(&b->owner->err, &none, r < 0 ? (int)r : -EIO);
+    if (r != (int64_t)b->len) {
+        i->last_err = r < 0 ? (int)r : -EIO;
+        i->failures++;
+        b->owner->own_failures++;
+        atomic_compare_exchange_strong(&b->owner->err, &none, i->last_err);
+        scoped_lock(&c->lock);
+        c->failed = c->failed ? c->failed : i->last_err;
+    }
     list_del(&b->link);
     i->bytes -= b->mem->size;
     pthread_cond_broadcast(&i->changed);
@@ -269,12 +275,13 @@ static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, 
         buf_submit(b);
         b = NULL;
     }
-    if (b && end - b->offset <= b->mem->size)
-        return b;
+    /* Also where a buffer only grows: what it grows into may be flying. */
     if (flying_overlaps(i, offset, end - offset, UINT64_MAX)) {
         pthread_cond_wait(&i->changed, &i->lock);
         return NULL;
     }
+    if (b && end - b->offset <= b->mem->size)
+        return b;
     size = b ? CL_WINDOW : capacity(offset, end);
     if (!b && i->nidle >= CL_IDLE_MAX)
         buf_submit(list_entry(i->idle.next, struct cl_buf, link));
@@ -315,6 +322,18 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
     }
     *ret_done = done;
     return err;
+}
+
+int cl_dirty_others_failed(struct cl_file *f)
+{
+    uint64_t n;
+
+    scoped_lock(&f->i->lock);
+    n = f->i->failures - f->own_failures;
+    if (n == f->others_failed)
+        return 0;
+    f->others_failed = n;
+    return f->i->last_err;
 }
 
 bool cl_inode_dirty(struct cl_inode *i)

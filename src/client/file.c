@@ -109,6 +109,7 @@ static int file_ready(struct cl_file *f, uint64_t ino, struct cl_file **ret)
         free(f);
         return -ENOMEM;
     }
+    (void)cl_dirty_others_failed(f); /* what failed before this handle is not its business */
     cl_ahead_init(f);
     *ret = f;
     return 0;
@@ -412,16 +413,20 @@ static int sync_op(struct client *c, enum pst_op_kind kind, uint64_t ino)
 
 int cl_fsync(struct cl_file *f)
 {
-    int r, failed;
+    int r, failed, others;
 
     if (!mine(f->c))
         return -ECHILD;
+    atomic_store(&f->changed, false); /* first: a write meanwhile sets it again */
     cl_dirty_flush(f->i, 0, CL_ALL);
     r = sync_op(f->c, PST_OP_FSYNC, f->i->ino);
     failed = atomic_exchange(&f->err, 0);
-    if (r == 0 && !failed)
-        f->changed = false;
-    return failed ? failed : r;
+    /* The bytes that other handles had pending are to be durable too: that they are not, is told to each that asks. */
+    others = cl_dirty_others_failed(f);
+    r = failed ? failed : others ? others : r;
+    if (r)
+        atomic_store(&f->changed, true);
+    return r;
 }
 
 int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len)
@@ -486,8 +491,14 @@ int cl_fsync_dir(struct client *c, uint64_t ino)
 
 int cl_syncfs(struct client *c)
 {
+    int r, failed;
+
     if (!mine(c))
         return -ECHILD;
     cl_dirty_flush_client(c);
-    return sync_op(c, PST_OP_SYNCFS, 0);
+    r = sync_op(c, PST_OP_SYNCFS, 0);
+    scoped_lock(&c->lock);
+    failed = c->failed; /* since the last call: what is lost cannot be made durable */
+    c->failed = 0;
+    return failed ? failed : r;
 }

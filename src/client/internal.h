@@ -100,6 +100,8 @@ struct cl_inode {
     uint32_t nidle;
     uint64_t bytes;  /* capacity of the buffers in both lists */
     uint64_t serial; /* of the last buffer */
+    uint64_t failures; /* pending writes that failed, whoever made them; lock */
+    int last_err;      /* of the last of them; lock */
     _Atomic uint64_t gen; /* grows with every change made here: read-ahead of before is void */
 };
 
@@ -122,6 +124,8 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
 /* Everything in the range has reached the server (or failed, and its owner knows). */
 void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX
+/* The last failure of a pending write of another handle since this was asked for f before; 0: none. */
+int cl_dirty_others_failed(struct cl_file *f);
 bool cl_inode_dirty(struct cl_inode *i); /* does this object have bytes that have not reached the server? */
 void cl_dirty_flush_client(struct client *c); /* of all objects */
 /* Sends off what has waited for CL_AGE_NS; does not wait for it. Is there more that waits? */
@@ -161,8 +165,10 @@ struct cl_file {
     struct client *c;
     struct cl_inode *i;
     int flags;            /* of open(2) */
-    bool changed;         /* something to make durable at close */
+    _Atomic bool changed; /* something to make durable at close */
     _Atomic int err;      /* the first failure not reported yet */
+    uint64_t own_failures;  /* of inode.failures: this handle's; inode.lock */
+    uint64_t others_failed; /* the others' when they were last reported here; inode.lock */
     _Atomic uint64_t written;
     struct cl_ahead ahead;
 };
@@ -182,6 +188,7 @@ struct client {
     pthread_mutex_t lock;
     pthread_cond_t room;  /* dirty_bytes went down */
     uint64_t dirty_bytes; /* capacity of all write-behind buffers */
+    int failed;           /* of a pending write since the last cl_syncfs */
     struct list dirty;    /* inodes with idle buffers */
     struct list inodes[CL_INODES];
 };

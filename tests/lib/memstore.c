@@ -31,6 +31,7 @@ struct memstore {
     struct list nodes;
     uint64_t last_ino;
     uint32_t hold, fail_kinds, fail_left;
+    bool backwards;
     int fail_err;
     struct memstore_counts n;
     struct list queues; /* struct mqueue.link */
@@ -559,7 +560,10 @@ static int m_queue_submit(struct pst_queue *pq, struct pst_op *op)
     if (q->count == q->depth)
         return -EAGAIN;
     q->count++;
-    list_push_back(&q->waiting, &op->link);
+    if (m->backwards)
+        list_push_front(&q->waiting, &op->link);
+    else
+        list_push_back(&q->waiting, &op->link);
     m->n.held += m->hold >> op->kind & 1;
     kick(q);
     return 0;
@@ -610,6 +614,12 @@ void memstore_release(struct memstore *m)
     m->n.held = 0;
     list_for_each (it, &m->queues)
         kick(list_entry(it, struct mqueue, link));
+}
+
+void memstore_backwards(struct memstore *m, bool on)
+{
+    scoped_lock(&m->lock);
+    m->backwards = on;
 }
 
 void memstore_fail(struct memstore *m, uint32_t kinds, int err, uint32_t count)

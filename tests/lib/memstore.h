@@ -14,6 +14,8 @@ struct memstore *memstore_of(struct pst_store *st);
 /* Operations of these kinds (bits by enum pst_op_kind) stay in the queue until memstore_release. */
 void memstore_hold(struct memstore *m, uint32_t kinds);
 void memstore_release(struct memstore *m);
+/* The operation that was submitted last is executed first: no store promises another order. */
+void memstore_backwards(struct memstore *m, bool on);
 /* The next `count` operations of these kinds fail with err. */
 void memstore_fail(struct memstore *m, uint32_t kinds, int err, uint32_t count);
 

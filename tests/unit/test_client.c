@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define WRITES (1u << PST_OP_WRITE)
 #define READS  (1u << PST_OP_READ)
@@ -72,6 +73,63 @@ static void a_failed_write_is_reported_once(void **state)
     memstore_fail(mem(fs), 1u << PST_OP_FSYNC, -EIO, 1);
     f = api_open_new(fs, "/f2", 0);
     assert_int_equal(pst_close(f), -EIO);
+}
+
+static void a_failed_write_is_told_to_every_handle_that_syncs(void **state)
+{
+    struct pst_fs *fs = *state;
+    struct pst_file *f = api_open_new(fs, "/f", 0), *g = api_open_new(fs, "/f", 0), *late;
+
+    memstore_fail(mem(fs), WRITES, -EIO, 1);
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
+    assert_int_equal(pst_fsync(g), -EIO); /* it sent the byte: it must not say that it is durable */
+    assert_int_equal(pst_fsync(g), 0);
+    late = api_open_new(fs, "/f", 0);
+    assert_int_equal(pst_fsync(late), 0);
+    assert_int_equal(pst_fsync(f), -EIO);
+    assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_sync(fs), -EIO);
+    assert_int_equal(pst_sync(fs), 0);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_close(g), 0);
+    assert_int_equal(pst_close(late), 0);
+}
+
+static void *write_on(void *arg)
+{
+    struct pst_file *f = arg;
+    char c[50];
+
+    memset(c, 'C', sizeof c);
+    assert_int_equal(pst_pwrite(f, c, sizeof c, 100), sizeof c);
+    assert_int_equal(pst_flush(f), 0);
+    return NULL;
+}
+
+/* A buffer that grows must not grow into one that is on its way: the store may execute them in any order. */
+static void a_later_write_never_comes_before_an_earlier_one(void **state)
+{
+    struct pst_fs *fs = *state;
+    struct pst_file *f = api_open_new(fs, "/f", 0);
+    char a[100], b[50], got[200];
+    pthread_t id;
+
+    memset(a, 'A', sizeof a);
+    memset(b, 'B', sizeof b);
+    memstore_backwards(mem(fs), true);
+    memstore_hold(mem(fs), WRITES);
+    assert_int_equal(pst_pwrite(f, a, sizeof a, 100), sizeof a);
+    assert_int_equal(pst_pwrite(f, b, sizeof b, 50), sizeof b); /* the first buffer is sent off for it */
+    assert_int_equal(pthread_create(&id, NULL, write_on, f), 0);
+    for (int i = 0; i < 50 && counts(fs).held < 2; i++)
+        usleep(2000);
+    memstore_release(mem(fs));
+    pthread_join(id, NULL);
+    memstore_backwards(mem(fs), false);
+    assert_int_equal(pst_pread(f, got, sizeof got, 0), sizeof got);
+    for (int i = 50; i < 200; i++)
+        assert_int_equal(got[i], i < 100 ? 'B' : i < 150 ? 'C' : 'A');
+    assert_int_equal(pst_close(f), 0);
 }
 
 static void write_behind_memory_is_bounded(void **state)
@@ -279,6 +337,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(sequential_writes_become_large_operations),
         T(a_failed_write_is_reported_once),
+        T(a_failed_write_is_told_to_every_handle_that_syncs),
+        T(a_later_write_never_comes_before_an_earlier_one),
         T(write_behind_memory_is_bounded),
         T(written_data_does_not_wait_for_ever),
         T(direct_and_synchronous_handles_keep_nothing_back),
