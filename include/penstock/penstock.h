@@ -34,7 +34,8 @@
  *
  * FORK. A child must not use handles of its parent: calls on them return -ECHILD, and touch neither the network nor the
  * disk. Freeing them in the child is allowed, releases nothing outside the process, and is not needed. The parent goes
- * on undisturbed. A child may make connections of its own, except to a local: directory that the parent has open.
+ * on undisturbed. A child may open local: directories that the parent has not open; to connect to a server it has to
+ * exec first if its parent has done so (-ECHILD).
  *
  * CONSISTENCY. Close-to-open: who opens a file after another has closed it (or has called pst_flush or pst_fsync) sees
  * all that was written, wherever either runs. Within one connection every read and every stat sees earlier writes.

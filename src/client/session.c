@@ -254,12 +254,26 @@ static int start_keeper(struct session *s)
     return r;
 }
 
+/* gRPC's threads do not go through fork(2), and it cannot be started anew. */
+static bool forked_after_grpc(void)
+{
+    static _Atomic uint64_t first;
+    uint64_t none = 0, now = fork_generation();
+
+    return !atomic_compare_exchange_strong(&first, &none, now) && none != now;
+}
+
 int session_open(const struct session_config *cfg, const struct session_hooks *hooks, struct session **ret, char *err,
                  size_t err_size)
 {
-    struct session *s = session_new(cfg, hooks);
+    struct session *s;
     int r;
 
+    if (forked_after_grpc()) {
+        snprintf(err, err_size, "this process was forked from one with connections: it has to exec before it connects");
+        return -ECHILD;
+    }
+    s = session_new(cfg, hooks);
     if (!s)
         return -ENOMEM;
     r = session_channel_open(s, err, err_size);

@@ -420,7 +420,7 @@ static void a_child_of_fork_leaves_its_parents_connection_alone(void **state)
         pid = fork();
         if (pid == 0)
             _exit(pst_pread(f, buf, 6, 0) == -ECHILD && pst_fsync(f) == -ECHILD && pst_close(f) == -ECHILD &&
-                          pst_disconnect(fs) == -ECHILD ? 0 : 1);
+                          pst_disconnect(fs) == -ECHILD && api_connect("fork", 0, &fs) == -ECHILD ? 0 : 1);
         assert_int_equal(pst_fsync(f), 0);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(status, 0);
