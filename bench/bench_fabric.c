@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define REGION (32u << 20)
-#define LATS   (1u << 20)
+#define REGION     (32u << 20)
+#define LATS       (1u << 20)
 #define ROUNDS_MAX 31
 
 enum { ASK = 2 }; /* kinds: 0 read, 1 write, 2 request and reply */
@@ -291,8 +291,8 @@ static void compare(struct side *s, int ctl, struct order o, int rounds)
         m[w][1] = median(p50[w], rounds);
         m[w][2] = median(p99[w], rounds);
         m[w][3] = median(cpu[w], rounds);
-        printf("%-5s %7llu %5u %-4s %10.0f %9.1f %8.1f %8.1f %10.3f", kinds[o.kind], (unsigned long long)o.size, o.depth,
-               w ? "ours" : "bare", m[w][0], m[w][0] * (double)o.size / 1e6, m[w][1], m[w][2], m[w][3]);
+        printf("%-5s %7llu %5u %-4s %10.0f %9.1f %8.1f %8.1f %10.3f", kinds[o.kind], (unsigned long long)o.size,
+               o.depth, w ? "ours" : "bare", m[w][0], m[w][0] * (double)o.size / 1e6, m[w][1], m[w][2], m[w][3]);
         if (w)
             printf("   %4.0f %% %4.0f %%", 100 * m[1][0] / m[0][0], 100 * m[1][3] / m[0][3]);
         printf("\n");
@@ -309,8 +309,8 @@ static void server(const char *provider, int ctl, uint64_t ns, int rounds)
 
     printf("provider %s, %d rounds of %llu ms, medians; CPU of both processes\n", provider, rounds,
            (unsigned long long)(ns / NSEC_PER_MSEC));
-    printf("%-5s %7s %5s %-4s %10s %9s %8s %8s %10s   %s\n", "op", "bytes", "depth", "", "op/s", "MB/s", "p50 us", "p99 us",
-           "core-s/GiB", "rate, CPU of bare");
+    printf("%-5s %7s %5s %-4s %10s %9s %8s %8s %10s   %s\n", "op", "bytes", "depth", "", "op/s", "MB/s", "p50 us",
+           "p99 us", "core-s/GiB", "rate, CPU of bare");
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
         for (uint32_t kind = 0; kind < 2; kind++)
             for (size_t d = 0; d < ARRAY_SIZE(depths); d++)

@@ -1,4 +1,5 @@
-/* The least that moves the same bytes: one endpoint, one completion queue, libfabric's calls and nothing around them. */
+/* The least that moves the same bytes: one endpoint, one completion queue, libfabric's calls and nothing around them.
+ */
 #include "fabric_xp.h"
 
 #include "base/util.h"

@@ -120,8 +120,13 @@ static void ours_rma(struct xp *x, unsigned slot, bool write, size_t offset, siz
 
     j->o = o;
     j->slot = slot;
-    j->r = (struct fab_rma){.write = write, .mr = {o->mr}, .iov = {{o->mem + offset, len}}, .iovcnt = 1,
-                            .remote_addr = o->remote_addr + offset, .remote_key = o->remote_key, .fn = rma_done};
+    j->r = (struct fab_rma){.write = write,
+                            .mr = {o->mr},
+                            .iov = {{o->mem + offset, len}},
+                            .iovcnt = 1,
+                            .remote_addr = o->remote_addr + offset,
+                            .remote_key = o->remote_key,
+                            .fn = rma_done};
     r = fab_rma(o->c, &j->r);
     if (r)
         xp_fail("rma", r);

@@ -13,7 +13,8 @@
 struct xp;
 struct xp_ops {
     const char *name;
-    /* Connects the two processes; ctl: a socket between them. mem is the region that the other side reads and writes. */
+    /* Connects the two processes; ctl: a socket between them. mem is the region that the other side reads and writes.
+     */
     struct xp *(*open)(const char *provider, bool server, int ctl, uint8_t *mem, size_t len);
     void (*close)(struct xp *x);
     /* Between the same place in both sides' memory. done(slot) follows out of poll. */

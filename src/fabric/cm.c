@@ -158,8 +158,7 @@ int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len,
 
 static struct fab_conn *find(struct fab_shard *s, const struct fid *fid)
 {
-    list_for_each(it, &s->conns)
-    {
+    list_for_each (it, &s->conns) {
         struct fab_conn *c = list_entry(it, struct fab_conn, link);
 
         if (c->ep && &c->ep->fid == fid)
@@ -234,6 +233,9 @@ static void on_up(struct fab_shard *s, const union cm_event *ev, size_t len)
             fab_conn_fail(c, r);
             return;
         }
+        /* A client has few connections, and strange programs around it. */
+        if (s->f->tcp_like)
+            fab_socket_private(c);
     }
     list_del(&c->state_link);
     c->state = FAB_CONNECTED;

@@ -16,8 +16,8 @@
  *
  * Where an endpoint that is closed takes back what was sent (verbs), a CLOSING connection lingers until its BYE is out.
  *
- * Nothing refers to a connection once the queue has been drained after its endpoint was closed: so it is freed there and
- * nowhere else.
+ * Nothing refers to a connection once the queue has been drained after its endpoint was closed: so it is freed there
+ * and nowhere else.
  */
 
 void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size)
@@ -267,9 +267,9 @@ int fab_conns_finish(struct fab_shard *s)
     if (list_empty(&s->closing))
         return 0;
     list_splice_back(&batch, &s->closing);
-    list_for_each(it, &s->conns)
+    list_for_each (it, &s->conns)
         in_queue += outstanding(list_entry(it, struct fab_conn, link));
-    list_for_each(it, &batch)
+    list_for_each (it, &batch)
         close_ep(list_entry(it, struct fab_conn, state_link));
     /*
      * Completions of a closed endpoint were queued when it was closed: they are among the first in_queue entries, also
@@ -279,7 +279,7 @@ int fab_conns_finish(struct fab_shard *s)
         size_t left = 0;
         int n;
 
-        list_for_each(it, &batch)
+        list_for_each (it, &batch)
             left += outstanding(list_entry(it, struct fab_conn, state_link));
         if (!left || !in_queue)
             break;

@@ -106,8 +106,8 @@ struct fab_conn {
     struct fab_mr *slab_mr;
     struct fab_slot *recvs, *sends; /* one send more than nsends: the BYE's */
     uint32_t nrecvs, nsends;
-    struct list free_sends, early, pending; /* pending: sends and RMAs in order */
-    struct list posted;                     /* RMAs that the provider has */
+    struct list free_sends, early, pending;                         /* pending: sends and RMAs in order */
+    struct list posted;                                             /* RMAs that the provider has */
     uint32_t recvs_posted, sends_posted, rmas_posted, reads_posted; /* reads are among the RMAs */
 
     uint32_t granted; /* messages under way in each direction; 0: not known yet */
@@ -137,23 +137,23 @@ struct fab_shard {
     atomic_bool woken;
 
     struct list conns, connecting, lingering, closing, retry, mrs;
-    int broken; /* -errno: the completion or event queue failed */
+    int broken;                    /* -errno: the completion or event queue failed */
     uint64_t events, armed_events; /* handled; as of the last fab_arm */
     uint64_t eq_read_ns, eq_reads;
     bool eq_due;          /* something lies in the event queue */
     bool eq_quiet;        /* it was empty, and its descriptor too, and the latter was not seen readable since */
     uint64_t eq_muted_ns; /* until then its descriptor is not looked at; 0: it is */
     uint32_t idle_wakes;
-    uint64_t timer_ns; /* what timer_fd is set to; 0: off */
+    uint64_t timer_ns;              /* what timer_fd is set to; 0: off */
     uint64_t scan_ns, last_scan_ns; /* next look for half-open connections; 0: none is due */
     struct fab_suspect *suspects;
     size_t nsuspects;
 };
 
 struct fab_mr {
-    struct list link; /* s->mrs */
+    struct list link;    /* s->mrs */
     struct fab_shard *s; /* NULL: the shard has gone, and the registration with it */
-    struct fid_mr *mr; /* NULL: the provider needs none for local use */
+    struct fid_mr *mr;   /* NULL: the provider needs none for local use */
     void *desc;
     uint8_t *addr;
     size_t len;
@@ -219,6 +219,8 @@ int fab_cq_events(struct fab_shard *s, int max);
 void fab_each_socket(void (*fn)(int fd, void *arg), void *arg);
 /* Shuts the connection's own socket down, behind libfabric's back, which takes it for the peer's end. */
 void fab_socket_cut(struct fab_conn *c);
+/* Programs that the process starts do not inherit it: else they would keep the connection up after its death. */
+void fab_socket_private(struct fab_conn *c);
 /* Of address and port; never 0. */
 uint64_t fab_peer_hash(const struct sockaddr *sa);
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 
 /*
- * Strangers at a TCP listener. libfabric's tcp and net accept each TCP connection and keep it, without limit of number or
- * time, until a connect request arrives; and version 1.17 reads that request from a blocking socket, so that half of
+ * Strangers at a TCP listener. libfabric's tcp and net accept each TCP connection and keep it, without limit of number
+ * or time, until a connect request arrives; and version 1.17 reads that request from a blocking socket, so that half of
  * one stops the thread for good. libfabric has no call for either, but the sockets are this process's:
  *
  *   - the listener gets a receive time-out, which accepted sockets inherit until libfabric makes them non-blocking;
@@ -35,14 +35,13 @@ static bool same_local(const struct fab_shard *s, int fd)
     if (a.ss_family == AF_INET) {
         const struct sockaddr_in *x = (const void *)&a, *b = (const void *)&s->bound;
 
-        return x->sin_port == b->sin_port &&
-               (!b->sin_addr.s_addr || b->sin_addr.s_addr == x->sin_addr.s_addr);
+        return x->sin_port == b->sin_port && (!b->sin_addr.s_addr || b->sin_addr.s_addr == x->sin_addr.s_addr);
     }
     if (a.ss_family == AF_INET6) {
         const struct sockaddr_in6 *x = (const void *)&a, *b = (const void *)&s->bound;
 
-        return x->sin6_port == b->sin6_port && (IN6_IS_ADDR_UNSPECIFIED(&b->sin6_addr) ||
-                                                !memcmp(&b->sin6_addr, &x->sin6_addr, sizeof x->sin6_addr));
+        return x->sin6_port == b->sin6_port &&
+               (IN6_IS_ADDR_UNSPECIFIED(&b->sin6_addr) || !memcmp(&b->sin6_addr, &x->sin6_addr, sizeof x->sin6_addr));
     }
     return false;
 }
@@ -64,7 +63,8 @@ static void filter_one(int fd, void *arg)
         f->fn(f->s, fd, listens, f->arg);
 }
 
-static void each_socket(struct fab_shard *s, void (*fn)(struct fab_shard *s, int fd, bool listens, void *arg), void *arg)
+static void each_socket(struct fab_shard *s, void (*fn)(struct fab_shard *s, int fd, bool listens, void *arg),
+                        void *arg)
 {
     struct filter f = {s, fn, arg};
 
@@ -170,14 +170,14 @@ void fab_halfopen_scan(struct fab_shard *s, uint64_t now)
 
     s->scan_ns = 0;
     s->last_scan_ns = now;
-    list_for_each(it, &s->conns)
+    list_for_each (it, &s->conns)
         n++;
     sc.known = calloc(n + 1, sizeof *sc.known);
     if (!sc.known) {
         fab_halfopen_arm(s, now);
         return;
     }
-    list_for_each(it, &s->conns)
+    list_for_each (it, &s->conns)
         sc.known[sc.nknown++] = list_entry(it, struct fab_conn, link)->peer_hash;
     qsort(sc.known, sc.nknown, sizeof *sc.known, by_value);
     each_socket(s, look_at, &sc);

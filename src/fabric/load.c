@@ -26,7 +26,8 @@ static void load(void)
     setenv("IPATH_NO_BACKTRACE", "1", 0);
     so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!so) {
-        snprintf(lib_text, sizeof lib_text, "libfabric cannot be loaded (%s): install the package libfabric1", dlerror());
+        snprintf(lib_text, sizeof lib_text, "libfabric cannot be loaded (%s): install the package libfabric1",
+                 dlerror());
         lib_err = -ENOENT;
         return;
     }

@@ -58,19 +58,25 @@ static int choose(const struct fab_lib *lib, const struct fab_config *cfg, struc
     int r;
 
     if (want && cfg->require_rdma && !is_rdma(want)) {
-        snprintf(err, size, "provider %s moves bytes without RDMA, but RDMA is required: set provider = verbs, or do "
-                 "not require RDMA", want);
+        snprintf(err, size,
+                 "provider %s moves bytes without RDMA, but RDMA is required: set provider = verbs, or do "
+                 "not require RDMA",
+                 want);
         return -ENODEV;
     }
     r = try_provider(lib, want ? want : "verbs", cfg->device, ret);
     if (r == -ENODEV && !want && !cfg->require_rdma)
         r = try_provider(lib, "tcp", cfg->device, ret);
     if (r == -ENODEV && want)
-        snprintf(err, size, "libfabric's provider %s is not usable here (device: %s): see `fi_info -p %s -t FI_EP_MSG`, "
-                 "or set provider = tcp", want, device, want);
+        snprintf(err, size,
+                 "libfabric's provider %s is not usable here (device: %s): see `fi_info -p %s -t FI_EP_MSG`, "
+                 "or set provider = tcp",
+                 want, device, want);
     else if (r == -ENODEV && cfg->require_rdma)
-        snprintf(err, size, "RDMA is required and no verbs device was found (device: %s): see ibv_devices, or do not "
-                 "require RDMA", device);
+        snprintf(err, size,
+                 "RDMA is required and no verbs device was found (device: %s): see ibv_devices, or do not "
+                 "require RDMA",
+                 device);
     else if (r == -ENODEV)
         snprintf(err, size, "no usable libfabric provider (device: %s): see `fi_info -t FI_EP_MSG`", device);
     else if (r)
@@ -94,8 +100,10 @@ static int take_facts(struct fab *f, char *err, size_t size)
         !(i->rx_attr->msg_order & FI_ORDER_SAW) || i->tx_attr->iov_limit < FAB_RMA_IOV_MAX ||
         i->ep_attr->msg_prefix_size || f->facts.inject_max < sizeof(struct fab_head) ||
         i->rx_attr->size <= FAB_EXTRA_RECVS) {
-        snprintf(err, size, "provider %s of %s lacks what is needed (order of writes and sends, %u segments): set another "
-                 "provider", f->facts.provider, f->facts.library, FAB_RMA_IOV_MAX);
+        snprintf(err, size,
+                 "provider %s of %s lacks what is needed (order of writes and sends, %u segments): set another "
+                 "provider",
+                 f->facts.provider, f->facts.library, FAB_RMA_IOV_MAX);
         return -ENODEV;
     }
     f->need_local_mr = f->facts.mr_mode & FI_MR_LOCAL;

@@ -195,8 +195,8 @@ static void unstick(struct fab_shard *s)
 }
 
 /*
- * May the thread sleep: nothing is to be done and the queues' descriptors will tell. fi_trywait takes back the signal of
- * events that lie in the event queue already, so that is looked at after it. Calls nobody back.
+ * May the thread sleep: nothing is to be done and the queues' descriptors will tell. fi_trywait takes back the signal
+ * of events that lie in the event queue already, so that is looked at after it. Calls nobody back.
  */
 static bool may_sleep(struct fab_shard *s)
 {

@@ -144,7 +144,7 @@ void fab_shard_close(struct fab_shard *s)
         return;
     /* Callbacks may begin connections: until none is left. */
     while (!list_empty(&s->conns)) {
-        list_for_each_safe(it, &s->conns)
+        list_for_each_safe (it, &s->conns)
             fab_disconnect(list_entry(it, struct fab_conn, link));
         (void)fab_cq_events(s, 64);
         fab_cm_deadlines(s, now_ns());

@@ -1,6 +1,7 @@
 #include "fab_int.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -60,8 +61,9 @@ uint64_t fab_peer_hash(const struct sockaddr *sa)
     return h ? h : 1;
 }
 
-struct cut {
+struct match {
     struct sockaddr_storage local, peer;
+    void (*fn)(int fd);
 };
 
 static bool same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
@@ -81,27 +83,47 @@ static bool same(const struct sockaddr_storage *a, const struct sockaddr_storage
     return false;
 }
 
-static void cut_one(int fd, void *arg)
+static void match_one(int fd, void *arg)
 {
-    const struct cut *cut = arg;
+    const struct match *m = arg;
     struct sockaddr_storage local, peer;
     socklen_t len = sizeof local;
 
-    if (getsockname(fd, (struct sockaddr *)&local, &len) || !same(&local, &cut->local))
+    if (getsockname(fd, (struct sockaddr *)&local, &len) || !same(&local, &m->local))
         return;
     len = sizeof peer;
-    if (!getpeername(fd, (struct sockaddr *)&peer, &len) && same(&peer, &cut->peer))
-        (void)shutdown(fd, SHUT_RDWR);
+    if (!getpeername(fd, (struct sockaddr *)&peer, &len) && same(&peer, &m->peer))
+        m->fn(fd);
+}
+
+static void with_socket(struct fab_conn *c, void (*fn)(int fd))
+{
+    struct match m = {.fn = fn};
+    size_t len = sizeof m.local;
+
+    if (fi_getname(&c->ep->fid, &m.local, &len))
+        return;
+    len = sizeof m.peer;
+    if (!fi_getpeer(c->ep, &m.peer, &len))
+        fab_each_socket(match_one, &m);
+}
+
+static void cut(int fd)
+{
+    (void)shutdown(fd, SHUT_RDWR);
 }
 
 void fab_socket_cut(struct fab_conn *c)
 {
-    struct cut cut = {0};
-    size_t len = sizeof cut.local;
+    with_socket(c, cut);
+}
 
-    if (fi_getname(&c->ep->fid, &cut.local, &len))
-        return;
-    len = sizeof cut.peer;
-    if (!fi_getpeer(c->ep, &cut.peer, &len))
-        fab_each_socket(cut_one, &cut);
+static void close_on_exec(int fd)
+{
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+void fab_socket_private(struct fab_conn *c)
+{
+    with_socket(c, close_on_exec);
 }

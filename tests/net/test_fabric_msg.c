@@ -33,7 +33,7 @@ static void connect_server(const char *provider, int fd)
 static void connect_client(const char *provider, int fd)
 {
     static struct node n;
-    struct iovec iov = {(void *)(uintptr_t)"x", 1};
+    struct iovec iov = {(void *)(uintptr_t) "x", 1};
     struct fab_conn *c;
     uint8_t ticket[48], long_one[49] = {0}, done = 1;
     struct link *l;
@@ -243,8 +243,8 @@ static void rules_server(const char *provider, int fd)
 static void rules_client(const char *provider, int fd)
 {
     static struct node n;
-    uint8_t bad[5][8] = {{FAB_T_DATA, 1, 0, 0}, {9, 0, 0, 0}, {FAB_T_CREDIT, 0, 0, 0}, {FAB_T_CREDIT, 0, 255, 0},
-                         {FAB_T_DATA, 0}};
+    uint8_t bad[5][8] = {
+        {FAB_T_DATA, 1, 0, 0}, {9, 0, 0, 0}, {FAB_T_CREDIT, 0, 0, 0}, {FAB_T_CREDIT, 0, 255, 0}, {FAB_T_DATA, 0}};
     size_t len[5] = {4, 4, 4, 4, 2};
     struct link *good;
     uint8_t done = 1;

@@ -82,8 +82,8 @@ static void job_start(struct node *n, struct link *l, struct fab_pool *pool, str
 
     if (segs > left)
         segs = 1;
-    j->r = (struct fab_rma){.write = write, .iovcnt = segs, .remote_addr = reg->addr + j->offset,
-                            .remote_key = reg->key, .fn = job_done};
+    j->r = (struct fab_rma){
+        .write = write, .iovcnt = segs, .remote_addr = reg->addr + j->offset, .remote_key = reg->key, .fn = job_done};
     for (uint32_t i = 0; i < segs; i++) {
         uint64_t part = i + 1 == segs ? left : 1 + rng_below(&n->rng, left - (segs - i - 1));
         size_t skip;
@@ -159,8 +159,8 @@ static void contents_server(const char *provider, int fd)
         /* Neighbouring ranges, written at once; then one send, without waiting for anything. */
         jobs_done = 0;
         for (uint32_t i = 0; i < depth; i++) {
-            jobs[i] = (struct job){.seed = note.seed, .offset = offset,
-                                   .len = min_u64(random_len(&n.rng), min_u64(share, 8u << 20))};
+            jobs[i] = (struct job){
+                .seed = note.seed, .offset = offset, .len = min_u64(random_len(&n.rng), min_u64(share, 8u << 20))};
             if (round == 0)
                 jobs[i].len = i ? 8u << 20 >> i : min_u64(8u << 20, share);
             offset += jobs[i].len;
@@ -266,8 +266,13 @@ static void wrong_server(const char *provider, int fd)
         struct iovec iov = {b->data, 4096};
 
         UNTIL(&n, l->arg);
-        j.r = (struct fab_rma){.write = i != 3, .mr = {b->mr}, .iov = {iov}, .iovcnt = 1, .fn = job_done,
-                               .remote_addr = theirs.rw.addr, .remote_key = theirs.rw.key};
+        j.r = (struct fab_rma){.write = i != 3,
+                               .mr = {b->mr},
+                               .iov = {iov},
+                               .iovcnt = 1,
+                               .fn = job_done,
+                               .remote_addr = theirs.rw.addr,
+                               .remote_key = theirs.rw.key};
         if (i == 0)
             j.r.remote_key ^= 0x55;
         else if (i == 1)
@@ -356,8 +361,13 @@ static void start_flight(struct node *n, struct link *l, struct fab_buf *b, stru
     jobs_done = jobs_failed = 0;
     for (uint32_t i = 0; i < FLIGHT; i++) {
         jobs[i] = (struct job){.busy = true};
-        jobs[i].r = (struct fab_rma){.write = i & 1, .mr = {b->mr}, .iov = {{b->data, b->size}}, .iovcnt = 1,
-                                     .remote_addr = peer_region.addr, .remote_key = peer_region.key, .fn = job_done};
+        jobs[i].r = (struct fab_rma){.write = i & 1,
+                                     .mr = {b->mr},
+                                     .iov = {{b->data, b->size}},
+                                     .iovcnt = 1,
+                                     .remote_addr = peer_region.addr,
+                                     .remote_key = peer_region.key,
+                                     .fn = job_done};
         CHECK(!fab_rma(l->c, &jobs[i].r));
     }
     (void)n;

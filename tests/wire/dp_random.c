@@ -41,10 +41,11 @@ static void random_data(struct rng *r, uint8_t *room, struct dp_request *q)
 
 void dp_random_request(struct rng *r, uint8_t *room, struct dp_request *ret)
 {
-    struct dp_request q = {.msgno = 1 + number(r, UINT64_MAX - 1), .tag = number(r, UINT64_MAX),
+    struct dp_request q = {.msgno = 1 + number(r, UINT64_MAX - 1),
+                           .tag = number(r, UINT64_MAX),
                            .opcode = (uint8_t)(1 + rng_below(r, DP_OPCODES - 1))};
-    bool mutates = q.opcode == DP_WRITE || q.opcode == DP_PUNCH || q.opcode == DP_ALLOCATE ||
-                   q.opcode == DP_CHUNK_REPLACE;
+    bool mutates =
+        q.opcode == DP_WRITE || q.opcode == DP_PUNCH || q.opcode == DP_ALLOCATE || q.opcode == DP_CHUNK_REPLACE;
 
     rng_fill(r, room, DP_INLINE_MAX);
     if (q.opcode != DP_PING)
@@ -87,12 +88,16 @@ void dp_random_request(struct rng *r, uint8_t *room, struct dp_request *ret)
 
 void dp_random_reply(struct rng *r, uint8_t *room, struct dp_reply *ret)
 {
-    struct dp_reply p = {.msgno = 1 + number(r, UINT64_MAX - 1), .tag = number(r, UINT64_MAX),
+    struct dp_reply p = {.msgno = 1 + number(r, UINT64_MAX - 1),
+                         .tag = number(r, UINT64_MAX),
                          .opcode = (uint8_t)(1 + rng_below(r, DP_OPCODES - 1)),
                          .status = rng_below(r, 3) ? 0 : -(int32_t)(1 + number(r, 4094)),
-                         .result = number(r, INT64_MAX), .offset = number(r, UINT64_MAX),
-                         .version = number(r, UINT64_MAX), .size = number(r, UINT64_MAX),
-                         .used = number(r, UINT64_MAX), .change = number(r, UINT64_MAX),
+                         .result = number(r, INT64_MAX),
+                         .offset = number(r, UINT64_MAX),
+                         .version = number(r, UINT64_MAX),
+                         .size = number(r, UINT64_MAX),
+                         .used = number(r, UINT64_MAX),
+                         .change = number(r, UINT64_MAX),
                          .mtime_ns = (int64_t)rng_u64(r)};
 
     rng_fill(r, room, DP_INLINE_MAX);

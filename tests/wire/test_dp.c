@@ -41,9 +41,9 @@ static size_t encode_reply(const struct dp_reply *p, uint8_t *buf)
 
 /* ---- as text, as the decoder prints it ---- */
 
-static const char *const names[DP_OPCODES] = {
-    NULL, "BIND", "UNBIND", "READ", "WRITE", "PUNCH", "ALLOCATE", "SEEK_DATA", "SEEK_HOLE", "FSYNC", "SYNCFS",
-    "CHUNK_READ", "CHUNK_REPLACE", "PING"};
+static const char *const names[DP_OPCODES] = {NULL,     "BIND",       "UNBIND",        "READ",      "WRITE",
+                                              "PUNCH",  "ALLOCATE",   "SEEK_DATA",     "SEEK_HOLE", "FSYNC",
+                                              "SYNCFS", "CHUNK_READ", "CHUNK_REPLACE", "PING"};
 
 static void hex(FILE *f, const void *p, size_t n)
 {
@@ -53,7 +53,8 @@ static void hex(FILE *f, const void *p, size_t n)
 
 static void print_request(FILE *f, const struct dp_request *q)
 {
-    fprintf(f, "op=%s flags=%u msgno=%" PRIu64 " tag=%" PRIu64 " cap=%u slot=%u seq=%" PRIu64 " ino=%" PRIu64
+    fprintf(f,
+            "op=%s flags=%u msgno=%" PRIu64 " tag=%" PRIu64 " cap=%u slot=%u seq=%" PRIu64 " ino=%" PRIu64
             " offset=%" PRIu64 " length=%" PRIu64 " version=%" PRIu64 " new_size=%" PRIu64 " meta=",
             names[q->opcode], q->flags, q->msgno, q->tag, q->cap, q->slot, q->seq, q->ino, q->offset, q->length,
             q->version, q->new_size);
@@ -68,8 +69,9 @@ static void print_request(FILE *f, const struct dp_request *q)
 
 static void print_reply(FILE *f, const struct dp_reply *p)
 {
-    fprintf(f, "op=%s status=%d msgno=%" PRIu64 " tag=%" PRIu64 " result=%" PRIu64 " offset=%" PRIu64
-            " version=%" PRIu64 " size=%" PRIu64 " used=%" PRIu64 " change=%" PRIu64 " mtime=%" PRId64 " meta=",
+    fprintf(f,
+            "op=%s status=%d msgno=%" PRIu64 " tag=%" PRIu64 " result=%" PRIu64 " offset=%" PRIu64 " version=%" PRIu64
+            " size=%" PRIu64 " used=%" PRIu64 " change=%" PRIu64 " mtime=%" PRId64 " meta=",
             names[p->opcode], p->status, p->msgno, p->tag, p->result, p->offset, p->version, p->size, p->used,
             p->change, p->mtime_ns);
     hex(f, p->meta, p->meta_len);
@@ -255,10 +257,23 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .nsegs = 1}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 2, .nsegs = 1, .seg = {{UINT64_MAX - 1, 1, 2}}}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 5, .nsegs = 5}, -EINVAL},
-        {{.msgno = 1, .opcode = DP_WRITE, .ino = 1, .length = 9, .flags = DP_F_INLINE, .payload = room,
-          .payload_len = 8}, -EINVAL},
-        {{.msgno = 1, .opcode = DP_WRITE, .ino = 1, .length = 4096, .nsegs = 1, .seg = {seg}, .payload = room,
-          .payload_len = 8}, -EINVAL},
+        {{.msgno = 1,
+          .opcode = DP_WRITE,
+          .ino = 1,
+          .length = 9,
+          .flags = DP_F_INLINE,
+          .payload = room,
+          .payload_len = 8},
+         -EINVAL},
+        {{.msgno = 1,
+          .opcode = DP_WRITE,
+          .ino = 1,
+          .length = 4096,
+          .nsegs = 1,
+          .seg = {seg},
+          .payload = room,
+          .payload_len = 8},
+         -EINVAL},
         {{.msgno = 1, .opcode = DP_WRITE, .ino = 1, .flags = DP_F_GROW}, -EINVAL},
         {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .slot = DP_SLOTS_MAX, .seq = 1}, -EINVAL},
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .flags = DP_F_GROW | DP_F_SET_SIZE}, -EINVAL},
@@ -266,10 +281,19 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .meta_len = DP_META_MAX + 1}, -EINVAL},
     };
     uint8_t head[DP_HEAD_MAX], buf[DP_MSG_MAX];
-    struct dp_reply p = {.msgno = 1, .opcode = DP_READ, .payload = room, .payload_len = DP_INLINE_MAX + 1,
-                         .result = DP_INLINE_MAX + 1};
-    struct dp_request q = {.msgno = 1, .opcode = DP_FSYNC, .ino = 5, .cap = 3, .offset = 9, .length = 8, .slot = 7,
-                           .seq = 6, .version = 5, .meta_len = 4, .new_size = 3};
+    struct dp_reply p = {
+        .msgno = 1, .opcode = DP_READ, .payload = room, .payload_len = DP_INLINE_MAX + 1, .result = DP_INLINE_MAX + 1};
+    struct dp_request q = {.msgno = 1,
+                           .opcode = DP_FSYNC,
+                           .ino = 5,
+                           .cap = 3,
+                           .offset = 9,
+                           .length = 8,
+                           .slot = 7,
+                           .seq = 6,
+                           .version = 5,
+                           .meta_len = 4,
+                           .new_size = 3};
     struct iovec iov[3];
 
     (void)state;
@@ -323,7 +347,8 @@ static void compare_files(const char *a, const char *b)
     fclose(fb);
 }
 
-/* Half of them changed in a few bytes of the header, with the MAC made right again: the rules themselves are compared. */
+/* Half of them changed in a few bytes of the header, with the MAC made right again: the rules themselves are compared.
+ */
 static void both_decoders_agree_on_every_message(void **state)
 {
     static uint8_t room[DP_INLINE_MAX], buf[DP_MSG_MAX + 8];
@@ -376,19 +401,55 @@ static void both_decoders_agree_on_every_message(void **state)
 
 static const struct dp_request golden_requests[] = {
     {.msgno = 1, .tag = 0x1122334455667788, .opcode = DP_BIND, .cap = 9, .payload = "capability", .payload_len = 10},
-    {.msgno = 2, .tag = 2, .opcode = DP_READ, .cap = 9, .ino = 77, .offset = 4096, .length = 12288, .nsegs = 2,
+    {.msgno = 2,
+     .tag = 2,
+     .opcode = DP_READ,
+     .cap = 9,
+     .ino = 77,
+     .offset = 4096,
+     .length = 12288,
+     .nsegs = 2,
      .seg = {{0x7f0000001000, 0xa1a2a3a4a5a6a7a8, 8192}, {0x7f0000010000, 0xb1b2b3b4b5b6b7b8, 4096}}},
-    {.msgno = 3, .tag = 3, .opcode = DP_WRITE, .flags = DP_F_INLINE | DP_F_APPEND | DP_F_DSYNC, .cap = 9, .ino = 77,
-     .slot = 5, .seq = 1234567890123, .length = 11, .payload = "hello world", .payload_len = 11},
-    {.msgno = 4, .tag = 4, .opcode = DP_CHUNK_REPLACE, .flags = DP_F_GROW, .cap = 9, .ino = 77, .slot = 6, .seq = 1,
-     .offset = 3, .length = 1048576, .version = 17, .new_size = 4194304, .meta_len = 5, .meta = "meta!", .nsegs = 1,
+    {.msgno = 3,
+     .tag = 3,
+     .opcode = DP_WRITE,
+     .flags = DP_F_INLINE | DP_F_APPEND | DP_F_DSYNC,
+     .cap = 9,
+     .ino = 77,
+     .slot = 5,
+     .seq = 1234567890123,
+     .length = 11,
+     .payload = "hello world",
+     .payload_len = 11},
+    {.msgno = 4,
+     .tag = 4,
+     .opcode = DP_CHUNK_REPLACE,
+     .flags = DP_F_GROW,
+     .cap = 9,
+     .ino = 77,
+     .slot = 6,
+     .seq = 1,
+     .offset = 3,
+     .length = 1048576,
+     .version = 17,
+     .new_size = 4194304,
+     .meta_len = 5,
+     .meta = "meta!",
+     .nsegs = 1,
      .seg = {{0, 1, 1048576}}},
     {.msgno = UINT64_MAX, .tag = 5, .opcode = DP_PING},
 };
 
 static const struct dp_reply golden_replies[] = {
     {.msgno = 2, .tag = 2, .opcode = DP_READ, .result = 5, .payload = "bytes", .payload_len = 5},
-    {.msgno = 3, .tag = 3, .opcode = DP_WRITE, .result = 11, .offset = 100, .size = 111, .used = 4096, .change = 8,
+    {.msgno = 3,
+     .tag = 3,
+     .opcode = DP_WRITE,
+     .result = 11,
+     .offset = 100,
+     .size = 111,
+     .used = 4096,
+     .change = 8,
      .mtime_ns = 1700000000123456789},
     {.msgno = 4, .tag = 4, .opcode = DP_CHUNK_REPLACE, .status = -ESTALE, .version = 18},
 };

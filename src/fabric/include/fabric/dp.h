@@ -17,17 +17,17 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define DP_VERSION    1u
-#define DP_MAC_BYTES  16u   /* HMAC-SHA-256, cut */
-#define DP_INLINE_MAX 4096u /* bytes of payload in a message */
-#define DP_SEGS_MAX   4u    /* client memory ranges in a request */
-#define DP_CAP_MAX    1024u /* bytes of a capability */
-#define DP_CAPS_MAX   4096u /* capabilities bound to a connection at once */
-#define DP_IO_MAX     (8u << 20)  /* bytes of a READ or WRITE */
-#define DP_CHUNK_MAX  (16u << 20) /* bytes of a CHUNK_READ or CHUNK_REPLACE */
-#define DP_SLOTS_MAX  1024u       /* slots for exactly once */
-#define DP_META_MAX   64u         /* opaque bytes with a chunk */
-#define DP_KEY_BYTES  32u
+#define DP_VERSION      1u
+#define DP_MAC_BYTES    16u         /* HMAC-SHA-256, cut */
+#define DP_INLINE_MAX   4096u       /* bytes of payload in a message */
+#define DP_SEGS_MAX     4u          /* client memory ranges in a request */
+#define DP_CAP_MAX      1024u       /* bytes of a capability */
+#define DP_CAPS_MAX     4096u       /* capabilities bound to a connection at once */
+#define DP_IO_MAX       (8u << 20)  /* bytes of a READ or WRITE */
+#define DP_CHUNK_MAX    (16u << 20) /* bytes of a CHUNK_READ or CHUNK_REPLACE */
+#define DP_SLOTS_MAX    1024u       /* slots for exactly once */
+#define DP_META_MAX     64u         /* opaque bytes with a chunk */
+#define DP_KEY_BYTES    32u
 #define DP_TYPE_REQUEST 0x51u /* 'Q', the second byte of a request */
 #define DP_TYPE_REPLY   0x52u /* 'R', of a reply */
 
@@ -88,8 +88,8 @@ struct dp_request {
     uint64_t tag;   /* the client's; comes back in the reply */
     uint8_t opcode; /* enum dp_opcode */
     uint16_t flags;
-    uint32_t cap;            /* number of a bound capability */
-    uint32_t slot;           /* exactly once: struct pst_reqid, seq 0: none */
+    uint32_t cap;  /* number of a bound capability */
+    uint32_t slot; /* exactly once: struct pst_reqid, seq 0: none */
     uint64_t seq;
     uint64_t ino, offset, length;
     uint64_t version, new_size; /* CHUNK_REPLACE */
@@ -104,9 +104,9 @@ struct dp_request {
 
 /* The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes. */
 struct dp_reply {
-    uint64_t msgno; /* of the request that it answers */
-    uint64_t tag;   /* of the request */
-    uint8_t opcode; /* of the request */
+    uint64_t msgno;  /* of the request that it answers */
+    uint64_t tag;    /* of the request */
+    uint8_t opcode;  /* of the request */
     int32_t status;  /* 0 or -errno (Linux numbers on the wire: docs/protocol.md has the list) */
     uint64_t result; /* bytes, or an offset; <= INT64_MAX; payload_len when there is a payload */
     uint64_t offset; /* of an append */

@@ -9,6 +9,10 @@
  * buffer; a sender never has more messages under way than the credits that the other side stated at connect;
  * FI_ORDER_SAW is asked for and relied on: a SEND after RMA writes on one connection arrives after their bytes.
  * A wrong key or a dead peer ends that connection only: on_closed, after all its operations have come back.
+ *
+ * fork: nothing of a fab is usable in a child, not even to close it; the child opens its own (no handlers are
+ * installed). A server's sockets are inherited by programs that it starts, as libfabric makes them so; a client's are
+ * not.
  */
 #ifndef FABRIC_FABRIC_H
 #define FABRIC_FABRIC_H
@@ -25,9 +29,9 @@
  * Bytes that a caller may send with a connect request. verbs leaves 55 (rdma_cm has 56 for itself and the user, and
  * libfabric takes one), tcp and net 256; the first 6 are this layer's own: version, credits, message size.
  */
-#define FAB_CM_DATA_MAX 48u
-#define FAB_RMA_IOV_MAX 4u  /* local segments of one RMA; the remote side is one range */
-#define FAB_SPIN_US     20u /* default of spin_us */
+#define FAB_CM_DATA_MAX  48u
+#define FAB_RMA_IOV_MAX  4u     /* local segments of one RMA; the remote side is one range */
+#define FAB_SPIN_US      20u    /* default of spin_us */
 #define FAB_CONNECT_MS   10000u /* defaults of connect_ms and half_open_ms */
 #define FAB_HALF_OPEN_MS 5000u
 
@@ -40,7 +44,7 @@ struct fab_config {
      * number of both sides. A credit costs 16 KiB of address space in each connection, touched when used.
      */
     uint32_t credits;
-    uint32_t spin_us;     /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep; 0: FAB_SPIN_US */
+    uint32_t spin_us;      /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep; 0: FAB_SPIN_US */
     uint32_t connect_ms;   /* a connection that is not up by then is given up, on both sides */
     uint32_t half_open_ms; /* a TCP connection to a listener that has sent no connect request by then is cut off */
 };
@@ -60,8 +64,8 @@ struct fab_conn;
 struct fab_mr;
 
 /*
- * 0, or -errno and a line for people in err. cfg strings are borrowed during the call. The first call of a process loads
- * libfabric and sets environment variables for it: before there are threads that look at the environment.
+ * 0, or -errno and a line for people in err. cfg strings are borrowed during the call. The first call of a process
+ * loads libfabric and sets environment variables for it: before there are threads that look at the environment.
  */
 int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t err_size);
 void fab_close(struct fab *f); /* all shards are closed before */
