@@ -111,6 +111,33 @@ int copy_attrs(struct side *src, const char *from, const struct stat *st, struct
     return r == 0 ? dst->ops->utimens(dst, to, t) : r;
 }
 
+/*
+ * As copy_attrs, of a file that was just made and is open: by its handle. Its time comes last and only when all bytes
+ * are there: a file with the right size and time is left alone by the next copy.
+ */
+static int new_attrs(struct copy *c, const struct job *j, struct side_file *f)
+{
+    const struct side_ops *ops = c->dst->ops;
+    const struct stat *st = &j->st;
+    const struct timespec t[2] = {st->st_atim, st->st_mtim};
+    struct stat now;
+    int r = ops->flush(f);
+
+    if (r == 0)
+        r = ops->fstat(f, &now);
+    if (r == 0 && (now.st_uid != st->st_uid || now.st_gid != st->st_gid)) {
+        r = ops->fchown(f, st->st_uid, st->st_gid);
+        if (r == -EPERM)
+            r = 0;
+        now.st_mode = 0;
+    }
+    if (r == 0 && (now.st_mode & 07777) != (st->st_mode & 07777))
+        r = ops->fchmod(f, st->st_mode & 07777);
+    if (r == 0)
+        r = copy_xattrs(c->src, j->from, c->dst, j->to);
+    return r == 0 ? ops->futimens(f, t) : r;
+}
+
 /* ---- one file ---- */
 
 /* The next range with data at or after `at`; false: only a hole until the end. */
@@ -237,6 +264,33 @@ static int copy_file(struct copy *c, struct job *j, char *buf)
     return r;
 }
 
+/*
+ * To a container each call is a round trip: a file that is new there is made at once, and gets its attributes by its
+ * handle. -EEXIST: something is there already.
+ */
+static int copy_new(struct copy *c, struct job *j, char *buf)
+{
+    struct side_file *in = NULL, *out = NULL;
+    /* Readable for no more than it will be in the end: that is known when the owner will not change. */
+    bool ours = !c->o->no_attrs && j->st.st_uid == geteuid() && j->st.st_gid == getegid();
+    int r = c->src->ops->open(c->src, j->from, O_RDONLY, 0, &in), e;
+
+    if (r < 0)
+        return r;
+    r = c->dst->ops->open(c->dst, j->to, O_WRONLY | O_CREAT | O_EXCL, ours ? j->st.st_mode & 0777 : 0600, &out);
+    if (r == 0) {
+        r = copy_data(c, j, in, out, buf);
+        if (r == 0 && !c->o->no_attrs)
+            r = new_attrs(c, j, out);
+        e = c->dst->ops->close(out);
+        r = r < 0 ? r : e;
+        if (r == -EEXIST)
+            r = -EIO;
+    }
+    c->src->ops->close(in);
+    return r;
+}
+
 static int copy_special(struct copy *c, struct job *j)
 {
     char target[SIDE_PATH_MAX];
@@ -251,12 +305,16 @@ static int copy_special(struct copy *c, struct job *j)
 
 static void do_job(struct copy *c, struct job *j, char *buf)
 {
-    int r = have(c, j, buf), skipped = r == 1;
+    int r = S_ISREG(j->st.st_mode) && c->dst->ops->remote ? copy_new(c, j, buf) : -EEXIST, skipped = 0;
 
-    if (r == 0)
-        r = S_ISREG(j->st.st_mode) ? copy_file(c, j, buf) : copy_special(c, j);
-    if (r >= 0 && !c->o->no_attrs)
-        r = copy_attrs(c->src, j->from, &j->st, c->dst, j->to);
+    if (r == -EEXIST) {
+        r = have(c, j, buf);
+        skipped = r == 1;
+        if (r == 0)
+            r = S_ISREG(j->st.st_mode) ? copy_file(c, j, buf) : copy_special(c, j);
+        if (r >= 0 && !c->o->no_attrs)
+            r = copy_attrs(c->src, j->from, &j->st, c->dst, j->to);
+    }
     if (r < 0) {
         note_error(c, j->from, r);
         return;
@@ -461,8 +519,12 @@ int copy_run(struct side *src, const char *from, struct side *dst, const char *t
     list_init(&c.queue);
     list_init(&c.dirs);
     list_init(&c.links);
+    side_keep_dirs(src);
+    side_keep_dirs(dst);
     if (r == 0)
         r = run(&c, from);
+    side_drop_dirs(src);
+    side_drop_dirs(dst);
     inomap_free(c.seen);
     pthread_cond_destroy(&c.more);
     pthread_cond_destroy(&c.room);

@@ -8,9 +8,11 @@
 #include "cli.h"
 
 struct side_file;
+struct side_dirs;
 struct side {
     const struct side_ops *ops;
-    struct pst_fs *fs; /* a container's */
+    struct pst_fs *fs;      /* a container's */
+    struct side_dirs *dirs; /* a container's, between side_keep_dirs and side_drop_dirs; else NULL */
 };
 
 struct side_ops {
@@ -39,12 +41,25 @@ struct side_ops {
     int64_t (*pwrite)(struct side_file *f, const void *buf, size_t n, uint64_t at); /* all, or an error */
     int (*truncate)(struct side_file *f, uint64_t size);
     int64_t (*seek)(struct side_file *f, uint64_t at, int whence); /* SEEK_DATA, SEEK_HOLE */
+    int (*flush)(struct side_file *f); /* what was written is there, or an error; not durable */
+    int (*fstat)(struct side_file *f, struct stat *ret);
+    int (*fchmod)(struct side_file *f, mode_t mode);
+    int (*fchown)(struct side_file *f, uid_t uid, gid_t gid);
+    int (*futimens)(struct side_file *f, const struct timespec t[2]);
     int (*fsync)(struct side_file *f);
     int (*close)(struct side_file *f);
     int (*sync)(struct side *s, const char *path); /* all of it is durable */
 };
 
 extern const struct side_ops side_os, side_store;
+
+/*
+ * While many entries of few directories are worked on: each directory's path is resolved once, and what is meant is
+ * the directory that was there then (as with openat). Without it, or without memory for it, each call resolves its
+ * whole path. Not for who removes directories. Does nothing for the operating system's side.
+ */
+void side_keep_dirs(struct side *s);
+void side_drop_dirs(struct side *s);
 
 /* "dir/name"; -ENAMETOOLONG past 4095 bytes. */
 #define SIDE_PATH_MAX 4096

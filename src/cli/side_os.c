@@ -218,6 +218,32 @@ static int os_sync(struct side *s, const char *path)
     return r;
 }
 
+static int os_flush(struct side_file *f)
+{
+    (void)f;
+    return 0;
+}
+
+static int os_fstat(struct side_file *f, struct stat *ret)
+{
+    RET(fstat(f->fd, ret));
+}
+
+static int os_fchmod(struct side_file *f, mode_t mode)
+{
+    RET(fchmod(f->fd, mode));
+}
+
+static int os_fchown(struct side_file *f, uid_t uid, gid_t gid)
+{
+    RET(fchown(f->fd, uid, gid));
+}
+
+static int os_futimens(struct side_file *f, const struct timespec t[2])
+{
+    RET(futimens(f->fd, t));
+}
+
 const struct side_ops side_os = {
     .remote = false,
     .lstat = os_lstat,
@@ -240,6 +266,11 @@ const struct side_ops side_os = {
     .pwrite = os_pwrite,
     .truncate = os_truncate,
     .seek = os_seek,
+    .flush = os_flush,
+    .fstat = os_fstat,
+    .fchmod = os_fchmod,
+    .fchown = os_fchown,
+    .futimens = os_futimens,
     .fsync = os_fsync,
     .close = os_close,
     .sync = os_sync,

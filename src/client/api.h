@@ -51,6 +51,11 @@ struct api_where {
 };
 /* An object that is not there is an error unless missing_ok, and then only the last name may be missing. */
 int api_walk(struct pst_fs *fs, const char *path, bool follow, bool missing_ok, struct api_where *ret);
+/*
+ * For a name that is to be made or removed by a call which itself says whether it is there: it is not looked up, and
+ * ret->exists is false, unless it has a '/' behind it or is "." or "..". Symbolic links before it are followed.
+ */
+int api_walk_name(struct pst_fs *fs, const char *path, bool missing_ok, struct api_where *ret);
 /* The number of an existing object, with attributes that count pending writes. */
 int api_find(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret);
 void api_stat(const struct client *c, const struct pst_attr *a, struct stat *ret);

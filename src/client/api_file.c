@@ -38,7 +38,7 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
 
     /* A file may go or come between the look and the call: look again then, a few times. */
     for (int tries = 0; tries < 8; tries++) {
-        r = api_walk(fs, path, follow, create, &w);
+        r = exclusive ? api_walk_name(fs, path, true, &w) : api_walk(fs, path, follow, create, &w);
         if (r == 0 && !w.exists && w.slash)
             r = -EISDIR;
         if (r == 0 && w.exists)

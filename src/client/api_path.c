@@ -54,7 +54,7 @@ static int make(struct pst_fs *fs, const char *call, const char *path, const str
 {
     struct api_where w;
     struct pst_attr a;
-    int r = api_walk(fs, path, false, true, &w);
+    int r = api_walk_name(fs, path, true, &w);
 
     if (r == 0 && w.exists)
         r = -EEXIST;
@@ -112,7 +112,7 @@ int pst_link(struct pst_fs *fs, const char *from, const char *to)
     if (r == 0 && S_ISDIR(a.attr.mode))
         r = -EPERM;
     if (r == 0)
-        r = api_walk(fs, to, false, true, &b);
+        r = api_walk_name(fs, to, true, &b);
     if (r == 0 && b.exists)
         r = -EEXIST;
     if (r == 0 && b.slash)
@@ -128,8 +128,8 @@ int pst_unlink(struct pst_fs *fs, const char *path)
     int r;
 
     CHECK_ARGS("pst_unlink", fs && path);
-    r = api_walk(fs, path, false, false, &w);
-    if (r == 0 && S_ISDIR(w.attr.mode))
+    r = api_walk_name(fs, path, false, &w);
+    if (r == 0 && w.exists && S_ISDIR(w.attr.mode))
         r = -EISDIR;
     if (r == 0)
         r = pst_store_unlink(CONT(fs), CTX(fs), w.parent, w.name);
@@ -154,7 +154,7 @@ int pst_rmdir(struct pst_fs *fs, const char *path)
     int r;
 
     CHECK_ARGS("pst_rmdir", fs && path);
-    r = api_walk(fs, path, false, false, &w);
+    r = api_walk_name(fs, path, false, &w);
     if (r == 0)
         r = !w.parent ? rmdir_unnamed(path) : pst_store_rmdir(CONT(fs), CTX(fs), w.parent, w.name);
     return (int)api_result("pst_rmdir", path, r);

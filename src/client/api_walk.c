@@ -7,13 +7,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LINKS_MAX 40 /* as Linux */
+#define LINKS_MAX  40 /* as Linux */
 #define PATH_BYTES 4096
 
 struct walk {
     struct pst_fs *fs;
     struct pst_ctx ctx;
     bool follow;
+    bool name_only; /* the last name is not looked up */
     int links;
     uint64_t dir;
     char text[3 * PATH_BYTES]; /* what is left to resolve */
@@ -101,6 +102,9 @@ static int step(struct walk *w, bool missing_ok, struct api_where *ret)
     ret->slash = w->rest[0] == '/';
     last = w->rest[strspn(w->rest, "/")] == '\0';
     ret->parent = w->dir;
+    ret->exists = false;
+    if (w->name_only && last && !ret->slash)
+        return 0;
     r = pst_store_lookup(cont(w), &w->ctx, w->dir, ret->name, &ret->attr);
     ret->exists = r == 0;
     if (r == -ENOENT && last && missing_ok)
@@ -119,26 +123,39 @@ static int step(struct walk *w, bool missing_ok, struct api_where *ret)
     return 1;
 }
 
-int api_walk(struct pst_fs *fs, const char *path, bool follow, bool missing_ok, struct api_where *ret)
+static int run(struct walk *w, const char *path, bool missing_ok, struct api_where *ret)
 {
-    struct walk w = {.fs = fs, .ctx = {.cred = &fs->k->cred}, .follow = follow};
     size_t n = strnlen(path, PATH_BYTES);
     struct api_where where = {0};
     int r;
 
-    if (!api_mine(fs->k))
+    if (!api_mine(w->fs->k))
         return -ECHILD;
     if (n == 0 || n == PATH_BYTES)
         return n ? -ENAMETOOLONG : -ENOENT;
-    memcpy(w.text, path, n + 1);
-    w.rest = w.text;
-    w.dir = path[0] == '/' ? PST_ROOT_INO : fs->dir;
+    memcpy(w->text, path, n + 1);
+    w->rest = w->text;
+    w->dir = path[0] == '/' ? PST_ROOT_INO : w->fs->dir;
     do {
-        r = step(&w, missing_ok, &where);
+        r = step(w, missing_ok, &where);
     } while (r == 1);
     if (r == 0)
         *ret = where;
     return r;
+}
+
+int api_walk(struct pst_fs *fs, const char *path, bool follow, bool missing_ok, struct api_where *ret)
+{
+    struct walk w = {.fs = fs, .ctx = {.cred = &fs->k->cred}, .follow = follow};
+
+    return run(&w, path, missing_ok, ret);
+}
+
+int api_walk_name(struct pst_fs *fs, const char *path, bool missing_ok, struct api_where *ret)
+{
+    struct walk w = {.fs = fs, .ctx = {.cred = &fs->k->cred}, .name_only = true};
+
+    return run(&w, path, missing_ok, ret);
 }
 
 int api_find(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret)
@@ -163,11 +180,19 @@ static struct timespec ts(int64_t ns)
 
 void api_stat(const struct client *c, const struct pst_attr *a, struct stat *ret)
 {
-    *ret = (struct stat){
-        .st_dev = c->cont->info.id, .st_ino = a->ino, .st_mode = a->mode, .st_nlink = a->nlink, .st_uid = a->uid,
-        .st_gid = a->gid, .st_rdev = a->rdev, .st_size = (off_t)a->size,
-        .st_blksize = (blksize_t)(a->chunk_size ? a->chunk_size : PST_BLOCK), .st_blocks = (blkcnt_t)(a->used / 512),
-        .st_atim = ts(a->atime_ns), .st_mtim = ts(a->mtime_ns), .st_ctim = ts(a->ctime_ns)};
+    *ret = (struct stat){.st_dev = c->cont->info.id,
+                         .st_ino = a->ino,
+                         .st_mode = a->mode,
+                         .st_nlink = a->nlink,
+                         .st_uid = a->uid,
+                         .st_gid = a->gid,
+                         .st_rdev = a->rdev,
+                         .st_size = (off_t)a->size,
+                         .st_blksize = (blksize_t)(a->chunk_size ? a->chunk_size : PST_BLOCK),
+                         .st_blocks = (blkcnt_t)(a->used / 512),
+                         .st_atim = ts(a->atime_ns),
+                         .st_mtim = ts(a->mtime_ns),
+                         .st_ctim = ts(a->ctime_ns)};
 }
 
 static int one_time(const struct timespec *t, uint32_t set, uint32_t now, uint32_t *mask, int64_t *ret_ns)
