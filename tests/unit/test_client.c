@@ -253,6 +253,14 @@ static void an_event_queue_delivers_and_its_descriptor_tells(void **state)
     assert_memory_equal(buf, "abcdefgh", 8);
     assert_int_equal(pst_aio_read(f, &rd, 1, 0, eq, NULL), 0);
     assert_int_equal(pst_close(f), 0); /* waits for it */
+    assert_int_equal(pst_eq_poll(eq, ev, 4, 0), 1);
+    f = api_open_new(fs, "/f", 0);
+    memstore_fail(mem(fs), WRITES, -ENOSPC, 1);
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
+    assert_int_equal(pst_aio_fsync(f, eq, NULL), 0);
+    assert_int_equal(pst_eq_poll(eq, ev, 4, 10000), 1);
+    assert_int_equal(ev[0].result, -ENOSPC); /* of the write that it sent off */
+    assert_int_equal(pst_close(f), 0);
     pst_eq_destroy(eq);
 }
 
