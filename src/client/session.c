@@ -108,6 +108,7 @@ static void fetch_ticket(struct session *s)
     memcpy(id, s->facts.id, sizeof id);
     memcpy(t->data_key, s->facts.data_key, sizeof t->data_key);
     t->epoch = s->epoch;
+    t->history = s->facts.history;
     pthread_mutex_unlock(&s->lock);
     t->err = session_net_ticket(s, id, t);
     pthread_mutex_lock(&s->lock);
@@ -344,6 +345,12 @@ uint64_t session_epoch(struct session *s)
 {
     scoped_lock(&s->lock);
     return s->epoch;
+}
+
+uint64_t session_history(struct session *s)
+{
+    scoped_lock(&s->lock);
+    return s->facts.history;
 }
 
 uint64_t session_reconnects(struct session *s)

@@ -38,6 +38,7 @@ struct session_facts {
     uint8_t id[SESSION_ID_BYTES];
     uint8_t data_key[32];
     uint32_t lease_ms;
+    uint64_t history;
     struct session_identity who;
     uint32_t nshards;
     struct session_shard shard[SESSION_SHARDS_MAX];

@@ -104,6 +104,7 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
     out->gid = who->gid;
     out->any_uid = who->any_uid;
     out->slots = PST_SLOTS_MAX;
+    out->history = pst_store_history(q->s->st);
     return r;
 }
 

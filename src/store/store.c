@@ -29,6 +29,14 @@ void pst_store_close(struct pst_store *st)
         st->ops->close(st);
 }
 
+uint64_t pst_store_history(const struct pst_store *st)
+{
+    for (; st; st = st->next)
+        if (st->ops->history)
+            return st->ops->history((struct pst_store *)(uintptr_t)st);
+    return 0;
+}
+
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret)
 {

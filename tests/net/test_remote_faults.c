@@ -257,6 +257,52 @@ static void open_files_are_opened_again_or_stale(void **state)
     daemon_done(&d);
 }
 
+/* What was written and answered, but not yet durable, goes with a server that is killed. */
+static void an_fsync_after_a_crash_tells_of_lost_writes(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *f, *g;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, NULL));
+    fs = connect_at(d.base, "crash", 60000);
+    f = api_open_new(fs, "/f", 0);
+    g = api_open_new(fs, "/g", 0);
+    assert_int_equal(pst_pwrite(f, "1", 1, 0), 1);
+    assert_int_equal(pst_pwrite(g, "1", 1, 0), 1);
+    assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_fsync(g), 0);
+    assert_int_equal(pst_pwrite(f, "2", 1, 0), 1);
+    assert_int_equal(pst_flush(f), 0);
+    daemon_kill(&d);
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_fsync(g), 0); /* all of it was durable */
+    assert_int_equal(pst_fsync(f), -EIO);
+    assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_pwrite(f, "3", 1, 0), 1);
+    assert_int_equal(pst_flush(f), 0);
+    daemon_kill(&d);
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_sync(fs), -EIO);
+    assert_int_equal(pst_sync(fs), 0);
+    assert_int_equal(pst_fsync(f), -EIO);
+    assert_int_equal(pst_ftruncate(f, 0), 0);
+    daemon_kill(&d);
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_fsync(f), -EIO);
+    assert_int_equal(pst_pwrite(f, "4", 1, 0), 1);
+    assert_int_equal(pst_flush(f), 0);
+    assert_int_equal(daemon_stop(&d), 0); /* in order: nothing is lost */
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_fsync(f), 0);
+    api_expect(fs, "/f", "4");
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_close(g), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
 static void a_server_that_stays_away_is_a_time_out(void **state)
 {
     struct daemon d;
@@ -437,6 +483,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lost_answers_make_nothing_happen_twice),
         cmocka_unit_test(a_drained_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(a_killed_server_that_comes_back_repeats_nothing),
+        cmocka_unit_test(an_fsync_after_a_crash_tells_of_lost_writes),
         cmocka_unit_test(open_files_are_opened_again_or_stale),
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),

@@ -3,10 +3,13 @@
  * may be in use, and none above is handed out before a higher mark is durable. An open after a crash therefore goes on
  * at mark + NS_INO_WINDOW: a number that a client may have seen is not used again, even if its object did not survive.
  * A clean close leaves the exact number and says so.
+ *
+ * The store's history (pst_store_history) goes with that: an open that does not follow a clean close begins a new one.
  */
 #include "ns.h"
 
 #include "base/endian.h"
+#include "base/rng.h"
 
 #include <errno.h>
 
@@ -35,7 +38,7 @@ static int ino_write_mark(struct engine *e, uint64_t mark, bool clean)
     return r ? r : eng_sync(e, lsn);
 }
 
-int ino_bound(struct engine *e, uint64_t *ret)
+static int ino_read(struct engine *e, uint64_t *ret, bool *ret_clean)
 {
     struct key k = ino_key();
     struct wbuf v = {0};
@@ -49,9 +52,16 @@ int ino_bound(struct engine *e, uint64_t *ret)
             r = -EIO;
         else
             *ret = clean ? mark : mark + NS_INO_WINDOW;
+        *ret_clean = clean;
     }
     wbuf_done(&v);
     return r;
+}
+
+int ino_bound(struct engine *e, uint64_t *ret)
+{
+    bool clean;
+    return ino_read(e, ret, &clean);
 }
 
 int ino_set_bound(struct engine *e, uint64_t next)
@@ -59,12 +69,50 @@ int ino_set_bound(struct engine *e, uint64_t next)
     return ino_write_mark(e, next, true);
 }
 
+/* The mark is written after it: who comes after a crash in between begins another history once more. */
+static int history_open(struct ns *ns, bool clean)
+{
+    struct key k = key_begin(KEY_SYSTEM);
+    struct wbuf v = {0};
+    struct rbuf rb;
+    struct txn *t;
+    le64 w;
+    int r;
+
+    key_bytes(&k, "history", 7);
+    r = idx_get(ns->e, NULL, &k, &v);
+    rb = rbuf_of(v.data, v.len);
+    ns->history = r ? 0 : rbuf_u64(&rb);
+    wbuf_done(&v);
+    if ((r && r != -ENOENT) || (clean && ns->history))
+        return r;
+    do
+        rng_secret(&ns->history, sizeof ns->history);
+    while (!ns->history);
+    w = put_le64(ns->history);
+    t = txn_new(ns->e);
+    if (!t)
+        return -ENOMEM;
+    txn_put(t, &k, w.b, sizeof w.b);
+    txn_set_reserved(t);
+    return txn_commit(t, NULL); /* durable with the mark */
+}
+
+uint64_t local_history(struct pst_store *st)
+{
+    struct ns *ns = engine_of(st)->ns;
+    return ns ? ns->history : 0;
+}
+
 int ino_open(struct ns *ns)
 {
     uint64_t next = PST_ROOT_INO + 1;
-    int r = ino_bound(ns->e, &next);
+    bool clean = false;
+    int r = ino_read(ns->e, &next, &clean);
 
     if (r == 0 || r == -ENOENT)
+        r = history_open(ns, clean);
+    if (!r)
         r = ino_write_mark(ns->e, next, false);
     if (r)
         return r;

@@ -64,6 +64,7 @@ void local_close(struct pst_store *st);
 void local_stats(struct pst_store *st, pst_stat_fn fn, void *user);
 void local_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user);
 int local_backup(struct pst_store *st, const char *dir);
+uint64_t local_history(struct pst_store *st);
 
 /* ---- index: keys to values, ordered by key bytes; every read is verified (index.c) ---- */
 

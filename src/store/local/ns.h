@@ -60,6 +60,7 @@ struct ns {
     struct list conts[NS_CONT_BUCKETS];
 
     /* Under the namespace lock. */
+    uint64_t history; /* pst_store_history */
     uint64_t next_ino, ino_durable;
 
     struct ns_cache *cache;

@@ -41,4 +41,5 @@ const struct pst_store_ops local_ops = {
     .describe = local_describe,
     .scrub = data_scrub,
     .backup = local_backup,
+    .history = local_history,
 };

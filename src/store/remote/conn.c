@@ -166,6 +166,7 @@ static int dial(struct rqueue *q)
     if (!c->mac)
         return -ENOMEM;
     c->epoch = c->ticket.epoch;
+    c->history = c->ticket.history;
     return fab_connect(q->shard, (struct sockaddr *)&ep.addr, ep.addr_len, c->ticket.bytes, c->ticket.len, q, &c->fc);
 }
 

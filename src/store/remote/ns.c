@@ -98,6 +98,8 @@ int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
 {
     PB(Attr) attr = PENSTOCK__V1__ATTR__INIT;
     REQUEST(SetattrRequest, SETATTR, setattr, SETATTR);
+    uint64_t history = session_history(remote_of(c->store)->session);
+    int r;
     (void)call;
     attr.mode = a->mode;
     attr.uid = a->uid;
@@ -109,7 +111,10 @@ int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
     in.ino = ino;
     in.mask = mask;
     in.attr = &attr;
-    return attr_call(c, ctx, true, &req, &header, ret);
+    r = attr_call(c, ctx, true, &req, &header, ret);
+    if (r == 0)
+        remote_changed(rcont_of(c), ino, history);
+    return r;
 }
 
 static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,

@@ -297,6 +297,49 @@ int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_ca
     return -EBADF;
 }
 
+/* ---- changes that are not durable yet ---- */
+
+void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history)
+{
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    if (!o || o->unsynced)
+        return;
+    o->unsynced = history;
+    o->told = false;
+}
+
+uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino)
+{
+    struct robject *o;
+    uint64_t was;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    was = o ? o->unsynced : 0;
+    if (o)
+        o->unsynced = 0;
+    return was;
+}
+
+bool remote_lost_some(struct rcont *rc, uint64_t history)
+{
+    bool lost = false;
+
+    scoped_lock(&rc->lock);
+    for (size_t i = 0; i < OBJ_BUCKETS; i++)
+        list_for_each (it, &rc->objects[i]) {
+            struct robject *o = list_entry(it, struct robject, link);
+            if (!o->unsynced || o->unsynced == history || o->told)
+                continue;
+            o->told = true;
+            lost = true;
+        }
+    return lost;
+}
+
 /* ---- after a restart ---- */
 
 struct todo {

@@ -260,6 +260,11 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "data.rdma", fab_info(r->fab)->rdma ? "yes" : "no");
 }
 
+static uint64_t remote_history(struct pst_store *st)
+{
+    return session_history(remote_of(st)->session);
+}
+
 static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
     struct remote *r = remote_of(st);
@@ -322,6 +327,7 @@ const struct pst_store_ops remote_ops = {
     .queue_reap = remote_queue_reap,
     .queue_fd = remote_queue_fd,
     .queue_cancel = remote_queue_cancel,
+    .history = remote_history,
     .describe = remote_describe,
     .stats = remote_stats,
 };

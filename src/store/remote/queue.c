@@ -43,6 +43,8 @@ void rq_free(struct rqueue *q, struct rop *p)
 void rq_finish(struct rqueue *q, struct rop *p, int64_t result)
 {
     p->op->result = result;
+    if (p->unsynced && result < 0) /* the next one is to cover it */
+        remote_changed(rcont_of(p->op->cont), p->op->ino, p->unsynced);
     list_del(&p->age);
     list_push_back(&q->done, &p->link);
     if (result == -ETIMEDOUT)
@@ -132,6 +134,7 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
             return;
         }
         back->op = p->op;
+        back->unsynced = p->unsynced;
         p->op = NULL;
         list_del(&p->age);
         list_push_back(&q->given_up, &p->link);
@@ -231,6 +234,9 @@ static void read_mail(struct rqueue *q)
         /* ESTALE may speak of the session; a later try tells. Neither has done anything. */
         if (p->mail_err == -ECONNRESET && !p->ended)
             continue;
+        if (!p->mail_err && p->op->kind == PST_OP_SYNCFS &&
+            remote_lost_some(rcont_of(p->op->cont), session_history(q->r->session)))
+            p->mail_err = -EIO;
         list_del(&p->link);
         rq_finish(q, p, p->ended ? p->ended : p->mail_err);
     }

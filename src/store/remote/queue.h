@@ -41,6 +41,8 @@ struct rop {
     uint32_t slot;       /* + 1; 0: none */
     uint64_t seq;
     uint32_t bind;       /* a binding: number of the capability */
+    bool is_marked;      /* an fsync: `unsynced` is what it is to cover */
+    uint64_t unsynced;
     /* the memory in its request: in the message, a run of the arena, or regions of the table */
     bool is_inline;
     uint32_t run, run_len; /* grains; 0: none */
@@ -66,7 +68,7 @@ struct rconn {
     enum conn_state state;
     struct fab_conn *fc;
     struct pst_mac *mac;
-    uint64_t msgno, epoch;
+    uint64_t msgno, epoch, history;
     uint32_t limit, unanswered; /* requests */
     uint64_t retry_at_ns, retry_ns;
     struct session_ticket ticket;

@@ -85,6 +85,9 @@ struct robject {
     uint64_t ino;
     uint32_t opens;
     int err; /* 0, or why it could not be opened again after a restart */
+    /* Under which history (pst_store_history) the oldest change that no fsync covers was answered; 0: there is none. */
+    uint64_t unsynced;
+    bool told; /* a sync of the container has said that it is lost */
     struct rhandle h[OBJ_HANDLES];
 };
 
@@ -120,6 +123,13 @@ void remote_objects_done(struct rcont *rc);
  */
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
                size_t *ret_len);
+
+/* A change of the object, if it is open, was answered under this history and is not durable yet. */
+void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);
+/* An fsync begins: what it is to cover. Given back if it fails. */
+uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino);
+/* Were changes of some object lost that was changed before this history? True once for each. */
+bool remote_lost_some(struct rcont *rc, uint64_t history);
 
 /* admin.c */
 extern const struct pst_store_ops remote_ops;

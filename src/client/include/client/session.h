@@ -54,6 +54,7 @@ struct session_identity {
 void session_identity(struct session *s, struct session_identity *ret);
 /* Grows with each new session; never 0. */
 uint64_t session_epoch(struct session *s);
+uint64_t session_history(struct session *s); /* pst_store_history of the server's store */
 uint64_t session_reconnects(struct session *s);
 const char *session_addr(const struct session *s);
 
@@ -113,7 +114,7 @@ struct session_ticket {
     uint32_t shard;
     void (*ready)(struct session_ticket *t);
     int err; /* 0, or -errno: ask again later */
-    uint64_t epoch;
+    uint64_t epoch, history;
     uint8_t bytes[SESSION_TICKET_MAX];
     size_t len;
     uint8_t data_key[32];

@@ -192,11 +192,18 @@ struct pst_store_ops {
     int (*create)(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                   const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
     void (*queue_cancel)(struct pst_queue *q, struct pst_op *op);
+    /* See pst_store_history. NULL: that of the store below, else 0. */
+    uint64_t (*history)(struct pst_store *st);
 };
 
 /* ---- the calls, with arguments checked: see the table for what each does ---- */
 
 void pst_store_close(struct pst_store *st);
+/*
+ * A number that is another one once completed changes that were not durable may have been lost (a crash); 0: not known.
+ * Who has a change completed under one and an fsync under another does not know that it is durable.
+ */
+uint64_t pst_store_history(const struct pst_store *st);
 
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret);
