@@ -99,7 +99,7 @@ struct pst_admin; /* a connection to a store, for its pools and containers */
 #define PST_CONNECT_INSECURE     1u /* allow plain text to addresses other than loopback */
 #define PST_CONNECT_REQUIRE_RDMA 2u /* fail with -ENODEV rather than move data without RDMA */
 #define PST_CONNECT_LAZY_CLOSE   4u /* pst_close does not wait for durability: durability=fsync */
-#define PST_CONNECT_CREATE       8u /* create the pool and the container if they are not there */
+#define PST_CONNECT_CREATE       8u /* create the pool and the container (local: and the store) if not there */
 
 /* Set up by pst_options_init; then change what should differ. All strings are borrowed during pst_connect only. */
 struct pst_options {
@@ -246,9 +246,10 @@ int pst_close(struct pst_file *file);
 int64_t pst_pread(struct pst_file *file, void *ret_buf, size_t size, uint64_t offset);
 int64_t pst_preadv(struct pst_file *file, const struct iovec *iov, int iovcnt, uint64_t offset);
 /*
- * Bytes written: always all, or an error. They may be kept in memory (write-behind) and an error may only show in
- * pst_flush, pst_fsync or pst_close, once; the data of the failed write is lost then. -EBADF: not open for writing.
- * With O_APPEND the offset is ignored.
+ * Bytes written: all; or fewer when an error came in between; or the error. They may be kept in memory for about two
+ * seconds (write-behind), and an error may only show in pst_flush, pst_fsync or pst_close, once; the data of the failed
+ * write is lost then, and writes through the handle fail until it was reported so. -EBADF: not open for writing. With
+ * O_APPEND the offset is ignored.
  */
 int64_t pst_pwrite(struct pst_file *file, const void *buf, size_t size, uint64_t offset);
 int64_t pst_pwritev(struct pst_file *file, const struct iovec *iov, int iovcnt, uint64_t offset);

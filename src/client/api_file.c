@@ -29,6 +29,24 @@ static int openable(uint32_t mode, bool exclusive)
     return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? -EISDIR : S_ISLNK(mode) ? -ELOOP : -ENXIO;
 }
 
+/*
+ * The usual case of O_CREAT without a look at the name before: true, and the call's result. False: the name may be a link
+ * to follow, or a file in a directory that may not be written; a look tells.
+ */
+static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
+                           int *ret_result)
+{
+    struct api_where w;
+    int r = api_walk_name(fs, path, true, &w);
+
+    if (r == 0 && (!w.parent || w.slash))
+        return false;
+    if (r == 0)
+        r = cl_create(fs->k->c, &fs->k->cred, w.parent, w.name, mode & 07777, flags, ret, NULL);
+    *ret_result = r;
+    return r == 0 || r == -ECHILD;
+}
+
 static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret)
 {
     bool create = flags & O_CREAT, exclusive = create && flags & O_EXCL;
@@ -36,6 +54,8 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
     struct api_where w;
     int r;
 
+    if (create && !exclusive && create_at_once(fs, path, flags, mode, ret, &r))
+        return r;
     /* A file may go or come between the look and the call: look again then, a few times. */
     for (int tries = 0; tries < 8; tries++) {
         r = exclusive ? api_walk_name(fs, path, true, &w) : api_walk(fs, path, follow, create, &w);

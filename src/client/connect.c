@@ -74,13 +74,28 @@ static size_t net_options(const struct cl_options *o, struct pst_option *opts, c
     return n;
 }
 
+/* Those of the caller; and a store is made where a container is to be made. */
+static size_t local_options(const char *base, const struct cl_options *o, struct pst_option *opts)
+{
+    size_t n = 0;
+    bool create = o->create && !strncmp(base, "local:", 6);
+
+    for (; n < o->nstore_opts && n < OPTIONS_MAX - 1; n++) {
+        opts[n] = o->store_opts[n];
+        create &= strcmp(opts[n].key, "create") != 0;
+    }
+    if (create)
+        opts[n++] = (struct pst_option){"create", "1"};
+    return n;
+}
+
 int cl_store_open(const char *base, const struct cl_options *o, struct pst_store **ret, char *err, size_t err_size)
 {
     struct pst_option opts[OPTIONS_MAX];
     char timeout[16];
 
     if (strncmp(base, "penstock", 8) != 0)
-        return pst_backend_open(base, o->store_opts, o->nstore_opts, ret, err, err_size);
+        return pst_backend_open(base, opts, local_options(base, o, opts), ret, err, err_size);
     return pst_backend_open(base, opts, net_options(o, opts, timeout, sizeof timeout), ret, err, err_size);
 }
 

@@ -121,6 +121,8 @@ static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
 
     if (in->session.len != sizeof f.id || in->data_key.len != sizeof f.data_key || in->lease_ms < 100)
         return -EBADMSG;
+    if (in->slots < PST_SLOTS_MAX)
+        return -EPROTO; /* fewer reply records than requests that we keep outstanding */
     memcpy(f.id, in->session.data, sizeof f.id);
     memcpy(f.data_key, in->data_key.data, sizeof f.data_key);
     for (size_t i = 0; i < in->n_data && f.nshards < SESSION_SHARDS_MAX; i++) {

@@ -30,7 +30,6 @@ int api_connect(const char *container, unsigned timeout_ms, struct pst_fs **ret)
     o.write_behind = 8 * MiB;
     o.flags = PST_CONNECT_CREATE;
     o.timeout_ms = timeout_ms;
-    o.store_options = strncmp(api_base, "local:", 6) ? NULL : "create=1";
     snprintf(url, sizeof url, "%sp/%s", api_base, container);
     return pst_connect(url, &o, ret);
 }

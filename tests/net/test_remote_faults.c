@@ -1,6 +1,6 @@
 /*
  * Faults between the client library and a real daemon: lost answers, restarts, answers that are held back, clients that
- * die. usage: test_remote_faults PENSTOCK   (and for its own children: test_remote_faults --child BASE)
+ * die. usage: test_remote_faults PENSTOCK   (and for its own children: test_remote_faults --child|--sleeper BASE)
  */
 #include "api_cases.h"
 #include "base/rng.h"
@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -387,7 +388,66 @@ static void an_abandoned_read_never_lands_in_reused_memory(void **state)
     daemon_done(&d);
 }
 
-/* ---- clients that die ---- */
+/* ---- clients that sleep and die ---- */
+
+/* Appends durable records until its input ends. */
+static int sleeper(const char *base)
+{
+    uint8_t *buf = malloc(200000);
+    struct pst_fs *fs;
+    struct pst_file *f;
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+    int i;
+
+    api_base = base;
+    if (api_connect("sleeping", 60000, &fs) < 0)
+        return 1;
+    f = api_open_new(fs, "/log", O_APPEND | O_DSYNC);
+    for (i = 0; poll(&in, 1, 0) == 0; i++) {
+        size_t n = record(i, buf);
+        if (pst_append(f, buf, n, NULL) != (int64_t)n) {
+            fprintf(stderr, "%s\n", pst_last_error());
+            return 1;
+        }
+        if (i == 5 && write(1, "x", 1) != 1)
+            return 1;
+    }
+    check_records(fs, "/log", i);
+    return pst_close(f) < 0 || pst_disconnect(fs) < 0;
+}
+
+static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
+{
+    struct daemon d;
+    int out[2], in[2], status;
+    pid_t pid;
+    char c;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
+    assert_true(pipe(out) == 0 && pipe(in) == 0);
+    pid = fork();
+    if (pid == 0) {
+        dup2(out[1], 1);
+        dup2(in[0], 0);
+        close(in[1]);
+        execl(self, self, "--sleeper", d.base, NULL);
+        _exit(127);
+    }
+    assert_int_equal(read(out[0], &c, 1), 1);
+    kill(pid, SIGSTOP);
+    nap(2500);
+    kill(pid, SIGCONT);
+    nap(500);
+    close(in[0]);
+    close(in[1]); /* enough */
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    close(out[0]);
+    close(out[1]);
+    daemon_done(&d);
+}
+
 
 /* Writes and reads until it is killed. */
 static int child(const char *base)
@@ -487,6 +547,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(open_files_are_opened_again_or_stale),
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
+        cmocka_unit_test(a_client_that_slept_beyond_its_lease_goes_on),
         cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
         cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),
     };
@@ -495,6 +556,8 @@ int main(int argc, char **argv)
     pst_backend_register(&pst_remote_backend);
     if (argc == 3 && !strcmp(argv[1], "--child"))
         return child(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--sleeper"))
+        return sleeper(argv[2]);
     if (argc < 2)
         return 2;
     program = argv[1];
