@@ -172,6 +172,17 @@ serve --dev "$T/store"
 [ "$("$P" cat "$URL/hello")" = hello ]
 drain
 
+say "few buffers and credits: requests wait in order, and all bytes arrive"
+serve --dev "$T/store" --shards 1 --buffer-memory 16M --buffer-size 4M --credits 8
+mkdir "$T/big"
+for i in 1 2 3 4 5 6; do head -c $((5000000 + i)) /dev/urandom >"$T/big/$i"; done
+expect 0 "$P" cp -r -j 12 "$T/big" "$URL/big"
+expect 0 "$P" cp -r -j 12 "$URL/big" "$T/big.back"
+diff -r "$T/big" "$T/big.back"
+for w in "" -w; do expect 0 "$P" bench "$URL" $w -t 1 -s 3M -d 16 -j 2 --file-size 12M; done
+[ "$(metric penstock_data_buffer_waits_total)" != 0 ] || fail "nothing waited"
+drain
+
 say "bad configurations are refused with a line"
 echo 'sotre: {}' >"$T/bad.yaml"
 expect 2 "$P" serve -c "$T/bad.yaml" && says "line 1"
