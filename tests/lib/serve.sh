@@ -4,6 +4,7 @@ set -euo pipefail
 PENSTOCK=${PENSTOCK:-penstock}
 T=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
 export PENSTOCK_RUN_DIR=$T/run
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$(dirname "${BASH_SOURCE[0]}")/../lsan.supp:print_suppressions=0}
 PIDS=()
 
 cleanup() {
@@ -41,6 +42,7 @@ says() { grep -qF -- "$1" "$T/err" || fail "\"$(cat "$T/err")\" does not say \"$
 # Waits for "control on ... port N" and the metrics port in the log.
 serve() {
     local log=$T/daemon${#PIDS[@]}.log
+    : >"$log"
     "$PENSTOCK" serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 "$@" >"$log.out" 2>"$log" &
     DAEMON=$!
     PIDS+=("$DAEMON")
