@@ -412,6 +412,7 @@ static int sleeper(const char *base)
         if (i == 5 && write(1, "x", 1) != 1)
             return 1;
     }
+    free(buf);
     check_records(fs, "/log", i);
     return pst_close(f) < 0 || pst_disconnect(fs) < 0;
 }
