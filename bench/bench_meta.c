@@ -223,6 +223,8 @@ int main(int argc, char **argv)
     memset(data, 'x', o.bytes);
     pst_options_init(&opts, sizeof opts);
     opts.flags = PST_CONNECT_CREATE | (strcmp(o.sync, "close") ? PST_CONNECT_LAZY_CLOSE : 0);
+    if (!strncmp(o.target, "local:", 6))
+        opts.store_options = "create=1";
     if (o.target[0] != '/')
         check("connect", pst_connect(o.target, &opts, &fs));
     folders(jobs, true);
