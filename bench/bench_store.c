@@ -2,7 +2,8 @@
  * The store through the public C API: rate, processor time and latency of reads and writes.
  *
  *   bench_store URL read|write|pread|pwrite [key=value]...     one measurement
- *   bench_store URL idle [n=CONNECTIONS]                       connects, prints "ready", waits for the end of its input
+ *   bench_store URL idle [n=CONNECTIONS] [data=0|1]             connects (data=1: data connections too), prints
+ * "ready", waits for the end of its input
  *
  *   bs=BYTES depth=N jobs=N size=MiB random=0|1 seconds=S server=PID file=NAME
  *
@@ -35,11 +36,11 @@ struct job {
 
 static struct {
     const char *file;
-    uint64_t bs, depth, jobs, size, random, n;
+    uint64_t bs, depth, jobs, size, random, n, data;
     double seconds;
     bool write, async;
     uint64_t end_ns; /* 0: one pass */
-} o = {.file = "bench", .bs = MiB, .depth = 8, .jobs = 1, .size = 256, .n = 64, .seconds = 1};
+} o = {.file = "bench", .bs = MiB, .depth = 8, .jobs = 1, .size = 256, .n = 64, .data = 1, .seconds = 1};
 
 static struct pst_fs *fs;
 
@@ -203,8 +204,11 @@ static void idle(const char *url)
         struct pst_file *f;
         char byte;
         check("connect", pst_connect(url, NULL, &all[i]));
-        check("open", pst_open(all[i], "/idle", O_RDWR | O_CREAT, 0644, &f)); /* its data connection is made */
-        pst_pread(f, &byte, 1, 0);
+        if (!o.data)
+            continue;
+        check("open", pst_open(all[i], "/idle", O_RDWR | O_CREAT, 0644, &f));
+        for (int k = 0; k < 8; k++) /* by each of the threads that drive data */
+            check("read", pst_pread(f, &byte, 1, 0));
         check("close", pst_close(f));
     }
     printf("ready\n");
@@ -228,6 +232,7 @@ int main(int argc, char **argv)
                                      {"size", NULL, &o.size, NULL},
                                      {"random", NULL, &o.random, NULL},
                                      {"n", NULL, &o.n, NULL},
+                                     {"data", NULL, &o.data, NULL},
                                      {"server", NULL, &server, NULL},
                                      {"seconds", NULL, NULL, &o.seconds},
                                      {0}};

@@ -386,7 +386,9 @@ static int run_rm(const struct cli_cmd *cmd, int argc, char **argv)
         x.side.fs = open_arg(argv[i], &k, &u, &code);
         if (!x.side.fs)
             return code;
+        side_keep_dirs(&x.side);
         r = walk_run(&w, u.path);
+        side_drop_dirs(&x.side);
         if (r == 0)
             r = pst_sync(x.side.fs);
         if (r < 0)

@@ -56,7 +56,7 @@ extern const struct side_ops side_os, side_store;
 /*
  * While many entries of few directories are worked on: each directory's path is resolved once, and what is meant is
  * the directory that was there then (as with openat). Without it, or without memory for it, each call resolves its
- * whole path. Not for who removes directories. Does nothing for the operating system's side.
+ * whole path. Not for who makes a directory anew that it has removed. Does nothing for the operating system's side.
  */
 void side_keep_dirs(struct side *s);
 void side_drop_dirs(struct side *s);
