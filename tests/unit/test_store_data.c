@@ -754,6 +754,40 @@ static void overwrites_at_once_on_a_full_store_wait_for_one_another(void **state
     dx_expect(ino, bytes + 1000, 2 * MiB);
 }
 
+/* The end moves while an append is under way, so that it needs one block more than it has from the reserve. */
+static void an_append_on_a_full_store_does_not_wait_for_itself(void **state)
+{
+    uint64_t ino = dx_file("f"), big = dx_file("big"), at = 0, taken[512];
+    uint32_t n = 0;
+    struct iovec v = {.iov_base = bytes, .iov_len = 100};
+    struct pst_op op = dx_op(PST_OP_WRITE, ino, 0, 100), *done;
+    struct swap_reserve *swap = &nx_e->data->swap;
+    (void)state;
+
+    assert_int_equal(dx_write(ino, 0, bytes, 100), 100);
+    for (size_t k = MiB; k >= PST_BLOCK;) {
+        if (dx_write(big, at, bytes, k) == (int64_t)k)
+            at += k;
+        else
+            k /= 2;
+    }
+    swap->want = 17;
+    while (swap->n > 17 && n < ARRAY_SIZE(taken))
+        assert_int_equal(swap_take_one(nx_e, &taken[n++]), 0);
+    nx_e->opt.direct = CHOICE_ALWAYS; /* no I/O of the append is over at once */
+    nx_e->data->try_cached = false;
+    op.iov = &v;
+    op.iovcnt = 1;
+    op.flags = PST_OPF_APPEND;
+    assert_int_equal(pst_queue_submit(dx_q, &op), 0);
+    assert_int_equal(dx_truncate(ino, 4090), 0);
+    assert_int_equal(pst_queue_reap(dx_q, &done, 1, 10 * NSEC_PER_SEC), 1);
+    assert_int_equal(op.result, -ENOSPC);
+    assert_int_equal(nx_attr(ino).size, 4090);
+    while (n > 0)
+        alloc_unclaim(nx_e, taken[--n], 1);
+}
+
 static void a_full_queue_says_so(void **state)
 {
     uint64_t ino = dx_file("f");
@@ -849,6 +883,7 @@ int main(void)
         T(damaged_blocks_are_errors_and_scrub_finds_them),
         cmocka_unit_test_setup_teardown(the_offline_check_compares_data_and_records, setup, dx_teardown),
         T(overwrites_at_once_on_a_full_store_wait_for_one_another),
+        T(an_append_on_a_full_store_does_not_wait_for_itself),
         T(a_full_queue_says_so),
         T(the_queues_descriptor_tells_when_to_reap),
         T(a_queue_with_operations_under_way_can_be_closed),

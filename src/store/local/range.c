@@ -264,9 +264,11 @@ enum data_next allocate_begin(struct data_op *o)
     /* Without a try where it cannot succeed: at least so much is missing. */
     need = (o->end - o->at) * PST_BLOCK;
     need = need > o->attr.used ? need - o->attr.used : 0;
-    do {
-        alloc_space(o->e, &space_free, &total);
-    } while (need > space_free && data_collect(o->e, DATA_STEP_CHUNKS) > 0);
+    alloc_space(o->e, &space_free, &total);
+    for (int more = 1; need > space_free && more > 0;) {
+        more = data_collect(o->e, DATA_STEP_CHUNKS);
+        alloc_space(o->e, &space_free, &total); /* also after none: the background deleter may have been first */
+    }
     if (need > space_free)
         return op_done(o, -ENOSPC);
     o->state = allocate_step;

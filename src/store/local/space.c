@@ -113,8 +113,9 @@ static int swap_take(struct data_op *o, uint32_t n)
 
     if (s->n < n + SWAP_KEEP)
         swap_fill(o->e);
+    /* Who has some already does not wait for more: what it waits for may be its own, or another such one's. */
     if (s->n < n + SWAP_KEEP)
-        return s->lent ? -EAGAIN : -ENOSPC;
+        return s->lent && !o->lent ? -EAGAIN : -ENOSPC;
     while (n) {
         if (op_room_runs(o, o->nruns + 1))
             return -ENOMEM;
