@@ -81,8 +81,10 @@ static int history_open(struct ns *ns, bool clean)
 
     key_bytes(&k, "history", 7);
     r = idx_get(ns->e, NULL, &k, &v);
-    rb = rbuf_of(v.data, v.len);
-    ns->history = r ? 0 : rbuf_u64(&rb);
+    if (r == 0) {
+        rb = rbuf_of(v.data, v.len);
+        ns->history = rbuf_u64(&rb);
+    }
     wbuf_done(&v);
     if ((r && r != -ENOENT) || (clean && ns->history))
         return r;
