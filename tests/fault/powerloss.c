@@ -79,10 +79,14 @@ struct work {
     uint8_t *buf;
 };
 
+/* Of the same boot, but after a loss of power it is of another: the store would not read it. */
+static bool recent;
+
 static void open_store(struct work *w, const char *dir, bool create)
 {
     char url[512], err[512] = "";
-    struct pst_option opts[] = {{"create", create ? "1" : "0"}, {"size", "67108864"}, {"sync_ms", "200"}};
+    struct pst_option opts[] = {{"create", create ? "1" : "0"}, {"size", "67108864"}, {"sync_ms", "200"},
+                                {"recent", recent ? "1" : "0"}};
     struct pst_pool_info pool = {.label = "p", .mode = 0777};
     struct pst_cont_props props = {.chunk_size = 64 * KiB};
     int r;
@@ -489,6 +493,7 @@ int main(int argc, char **argv)
     snprintf(base, sizeof base, "%s/penstock-powerloss.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(base))
         die("mkdtemp: %s", strerror(errno));
+    recent = !power;
     pst_backend_register(&pst_local_backend);
     r = power ? power_main(base, states, seed) : kill_main(base, states, seed);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", base);

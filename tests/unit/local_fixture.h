@@ -69,6 +69,9 @@ static inline struct eng_opts fx_opts(void)
 #ifdef FX_BARE
     o.bare = true; /* tests of the substrate: no namespace, nothing claims or commits but the test */
 #endif
+#ifdef FX_LOG_ONLY
+    o.recent = false; /* as after the end of the operating system */
+#endif
     o.size = 64 * MiB;
     o.cache_mb = 4;
     return o;

@@ -34,6 +34,7 @@ struct eng_opts {
     bool check_data;        /* with it: every block is read and compared */
     bool rebuild_index;   /* take the index copy and replay the log on it */
     uint64_t size;        /* create: capacity in bytes; 0: DEFAULT_PERCENT of the free space */
+    bool recent;          /* what is committed survives the death of the process, not only what is durable */
     enum choice direct;
     enum io_choice io;
     uint32_t sync_ms;     /* an unsynced record is at most this old */
@@ -43,6 +44,7 @@ struct eng_opts {
 struct index; /* index.c */
 struct wal;   /* log.c */
 struct sync;  /* sync.c */
+struct recent; /* recent.c */
 struct alloc; /* alloc.c */
 struct locks; /* locks.c */
 struct ns;
@@ -57,6 +59,7 @@ struct engine {
     struct index *index;
     struct wal *wal;
     struct sync *sync;
+    struct recent *recent;
     struct alloc *alloc;
     struct locks *locks;
     struct ns *ns;           /* ns_open .. ns_close; NULL in a bare store */

@@ -14,7 +14,7 @@
 
 void eng_default_opts(struct eng_opts *o)
 {
-    *o = (struct eng_opts){.sync_ms = SYNC_MS_DEFAULT, .cache_mb = CACHE_MB_DEFAULT};
+    *o = (struct eng_opts){.sync_ms = SYNC_MS_DEFAULT, .cache_mb = CACHE_MB_DEFAULT, .recent = true};
 }
 
 /* ---- options ---- */
@@ -53,9 +53,9 @@ static int parse_option(const struct pst_option *o, struct eng_opts *ret, const 
     } else if (!strcmp(o->key, "direct")) {
         r = parse_word(o, direct, &w, m);
         ret->direct = r ? ret->direct : (enum choice)w;
-    } else if (!strcmp(o->key, "create") || !strcmp(o->key, "readonly")) {
+    } else if (!strcmp(o->key, "create") || !strcmp(o->key, "readonly") || !strcmp(o->key, "recent")) {
         r = parse_number(o, 1, &n, m);
-        *(o->key[0] == 'c' ? &ret->create : &ret->readonly) = n;
+        *(o->key[0] == 'c' ? &ret->create : !strcmp(o->key, "recent") ? &ret->recent : &ret->readonly) = n;
     } else if (!strcmp(o->key, "size")) {
         r = parse_number(o, PST_FILE_MAX, &ret->size, m);
     } else if (!strcmp(o->key, "sync_ms")) {
@@ -65,7 +65,7 @@ static int parse_option(const struct pst_option *o, struct eng_opts *ret, const 
         r = parse_number(o, CACHE_MB_MAX, &n, m);
         ret->cache_mb = r ? ret->cache_mb : (uint32_t)n;
     } else {
-        r = fail(m, -EINVAL, "unknown option %s: io, direct, create, size, sync_ms, cache_mb, readonly are known", o->key);
+        r = fail(m, -EINVAL, "unknown option %s: io, direct, create, size, sync_ms, cache_mb, readonly, recent are known", o->key);
     }
     return r;
 }
@@ -88,6 +88,8 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
             return fail(m, -EROFS, "%s was not stopped cleanly: open it once for writing, or run `penstock check %s`",
                         e->dir, e->dir);
         r = wal_replay(e, applied, &last, m);
+        if (!r)
+            r = recent_replay(e, made, &last, m);
         if (r)
             return r;
         if (fdatasync(e->data_fd))
@@ -98,7 +100,9 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
         if (last > applied)
             log_info("%s: replayed %llu log records", e->dir, (unsigned long long)(last - applied));
     }
-    return sync_open(e, last);
+    if (!e->recent)
+        r = recent_replay(e, made, &last, m);
+    return r ? r : sync_open(e, last);
 }
 
 /* From here on the store may be written: it counts as not stopped cleanly. */
@@ -112,6 +116,9 @@ static int begin_writing(struct engine *e, bool made, const struct errmsg *m)
         return fail(m, r, "%s/superblock: %s", e->dir, err_text(r));
     e->started = true;
     reserve_make(e);
+    r = recent_start(e);
+    if (r)
+        return fail(m, r, "%s/recent: %s", e->dir, err_text(r));
     r = sync_start(e);
     if (r)
         return fail(m, r, "%s: cannot start a thread: %s", e->dir, err_text(r));
@@ -196,6 +203,7 @@ static void close_parts(struct engine *e)
     alloc_close(e);
     wal_close(e);
     sync_close(e);
+    recent_close(e);
     locks_close(e);
     super_close(e);
     free(e->dir);

@@ -102,6 +102,22 @@ int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const str
 /* Bytes in segment files. */
 uint64_t wal_bytes(struct engine *e);
 
+/* ---- recent.c: what is committed and not yet in the log, for the next process ---- */
+
+/* After the log: *last goes up by the records that the process before left. Before sync_open. */
+int recent_replay(struct engine *e, bool made, uint64_t *last, const struct errmsg *m);
+/* A new file for this process; before the first commit. Without room the store works without, and says so. */
+int recent_start(struct engine *e);
+void recent_close(struct engine *e); /* accepts a store that has none */
+/* Any thread, after a failure: what is not durable may name blocks that are not there. */
+void recent_drop(struct engine *e);
+/* 16 bytes; others after an open that found that something acknowledged was lost. */
+const uint8_t *recent_history(struct engine *e);
+/* These three under the commit mutex. */
+bool recent_full(struct engine *e); /* a pass first */
+void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len);
+void recent_turn(struct engine *e); /* a pass has taken all that was added */
+
 /* ---- sync.c: commit order, group commit, checkpoints ---- */
 
 /* State only; last: LSN of the last record in the log, which is durable. */

@@ -243,7 +243,7 @@ int folder_used(struct engine *e)
 
 int wipe_half_made(struct engine *e)
 {
-    static const char *const files[] = {"data", "superblock", "reserve"};
+    static const char *const files[] = {"data", "superblock", "reserve", "recent", "recent.new"};
     int r = remove_tree(e->dir_fd, "log");
     if (!r)
         r = remove_tree(e->dir_fd, "index");

@@ -57,8 +57,10 @@ struct sync {
 void sync_fail(struct engine *e, const char *what, int err)
 {
     int zero = 0;
-    if (atomic_compare_exchange_strong(&e->sync->err, &zero, -EIO))
+    if (atomic_compare_exchange_strong(&e->sync->err, &zero, -EIO)) {
+        recent_drop(e);
         log_error("%s: %s: %s: the store is read-only until it is opened again", e->dir, what, err_text(err));
+    }
 }
 
 int eng_writable(struct engine *e)
@@ -123,6 +125,7 @@ static void pass(struct engine *e, bool hold)
     s->queue = s->spare;
     s->spare = (struct wbuf){0};
     upto = s->last;
+    recent_turn(e);
     if (!hold)
         pthread_mutex_unlock(&s->mu);
     r = write_out(e, &q);
@@ -259,8 +262,8 @@ static int check_space(struct engine *e, bool reserved)
 static int wait_for_room(struct engine *e)
 {
     struct sync *s = e->sync;
-    while (!atomic_load(&s->err) && (s->queue.len > QUEUE_MAX || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
-        if (s->queue.len > QUEUE_MAX)
+    while (!atomic_load(&s->err) && (s->queue.len > QUEUE_MAX || recent_full(e) || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
+        if (s->queue.len > QUEUE_MAX || recent_full(e))
             pass(e, false);
         else
             pthread_cond_wait(&s->done, &s->mu);
@@ -298,6 +301,7 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
         sync_fail(e, "index: write", r);
         return r;
     }
+    recent_add(e, lsn, p, len);
     s->last = lsn;
     if (!before) {
         s->oldest_ns = now_ns();

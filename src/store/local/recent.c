@@ -1,0 +1,270 @@
+/*
+ * What was committed since the last pass, kept where the death of this process does not reach it: a file of the operating
+ * system's cache. Clients live on when a server is killed; what it had answered them must be there for the next one.
+ *
+ * The file has a header block and two halves. Commits append their records to one; a pass, as it takes the queue, turns to
+ * the other, so that both together have every record that is not in the log. Nothing is flushed: after the operating
+ * system has gone too, the file's and the data's blocks on disk are of any age. So the header names the boot, and only
+ * the same boot's file is read.
+ *
+ * `history` names what was acknowledged: it stays the same over restarts until one finds that something is lost.
+ *
+ * Fields are under the commit mutex, or belong to the thread that opens the store.
+ */
+#include "log.h"
+
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#define FILE_NAME     "recent"
+#define NEW_NAME      "recent.new"
+#define RECENT_MAGIC  0x41545350u /* "PSTA" */
+#define HALF_MAX      (8 * MiB)
+#define HALF_MIN      (2 * MiB + WAL_RECORD_MAX)
+#define BROKEN_OFFSET 2048 /* u32 outside of the checksum: 1: a record could not be written */
+
+struct header {
+    le32 magic, half;
+    uint8_t uuid[16], history[16], boot[40];
+    le64 seq; /* of the records */
+    le32 zero, crc;
+};
+
+struct recent {
+    int fd;
+    uint32_t half, off; /* bytes of a half; used of the one in use */
+    bool second, broken;
+    uint64_t seq;
+    uint8_t history[16];
+};
+
+static void boot_id(uint8_t ret[40])
+{
+    cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    memset(ret, 0, 40);
+    if (fd < 0 || read(fd, ret, 36) != 36)
+        rng_secret(ret, 40); /* none is like it: the file is not read */
+}
+
+static uint32_t header_crc(const struct header *h)
+{
+    return crc32c(0, h, offsetof(struct header, crc));
+}
+
+/* ---- open ---- */
+
+/* The header of the file that is there, if it is this store's. */
+static bool read_header(struct engine *e, int fd, struct header *ret)
+{
+    struct stat st;
+    struct header h;
+    if (pread_all(fd, &h, sizeof h, 0) || get_le32(h.magic) != RECENT_MAGIC || get_le32(h.crc) != header_crc(&h) ||
+        memcmp(h.uuid, e->super.uuid, 16) || fstat(fd, &st) || get_le32(h.half) > HALF_MAX ||
+        (uint64_t)st.st_size < LOG_BLOCK + 2 * (uint64_t)get_le32(h.half))
+        return false;
+    *ret = h;
+    return true;
+}
+
+/* Queues the records of one half that go on where *last ends. */
+static int follow(struct engine *e, const struct header *h, const uint8_t *p, struct wbuf *q, uint64_t *last)
+{
+    uint64_t size = get_le32(h->half), off = 0, lsn = 0;
+    struct record r;
+    while (off + sizeof r <= size) {
+        uint32_t len;
+        memcpy(&r, p + off, sizeof r);
+        len = get_le32(r.len);
+        if (get_le32(r.magic) != RECORD_MAGIC || get_le64(r.tag) != e->wal->tag || get_le64(r.seq) != get_le64(h->seq) ||
+            len > size - off - sizeof r || get_le32(r.crc) != record_crc(&r, p + off + sizeof r, len) ||
+            (lsn && get_le64(r.lsn) != lsn + 1))
+            return 0;
+        lsn = get_le64(r.lsn);
+        if (lsn == *last + 1) {
+            int err = wal_queue(q, lsn, p + off + sizeof r, len);
+            if (err)
+                return err;
+            *last = lsn;
+        }
+        off += record_bytes(len);
+    }
+    return 0;
+}
+
+/* First to the log, so that what the index may flush is there; then to the index. */
+static int keep(struct engine *e, const struct wbuf *q, uint64_t durable)
+{
+    const uint8_t *p = q->data, *end = q->data + q->len;
+    int r;
+    if (fdatasync(e->data_fd))
+        return -errno;
+    r = wal_append(e, q, durable);
+    while (!r && p < end) {
+        struct record h;
+        memcpy(&h, p, sizeof h);
+        r = index_replay(e, p + sizeof h, get_le32(h.len));
+        p += record_bytes(get_le32(h.len));
+    }
+    return r;
+}
+
+static int read_halves(struct engine *e, int fd, const struct header *h, uint64_t *last)
+{
+    uint64_t size = get_le32(h->half), before = *last;
+    uint8_t *buf = malloc(size);
+    struct wbuf q = {0};
+    int r = buf ? 0 : -ENOMEM;
+    /* Either may be the older one. */
+    for (unsigned i = 0; !r && i < 4; i++) {
+        r = pread_all(fd, buf, size, LOG_BLOCK + (i % 2) * size);
+        if (!r)
+            r = follow(e, h, buf, &q, last);
+    }
+    free(buf);
+    if (!r && q.len)
+        r = keep(e, &q, before);
+    wbuf_done(&q);
+    if (!r && *last > before)
+        log_info("%s: took %llu records that the process before left", e->dir, (unsigned long long)(*last - before));
+    return r;
+}
+
+int recent_replay(struct engine *e, bool made, uint64_t *last, const struct errmsg *m)
+{
+    struct recent *c = calloc(1, sizeof *c);
+    cleanup_close int fd = openat(e->dir_fd, FILE_NAME, O_RDONLY | O_CLOEXEC);
+    uint8_t boot[40];
+    struct header h;
+    le32 broken = put_le32(0);
+    bool same;
+    int r = 0;
+    if (!c)
+        return -ENOMEM;
+    c->fd = -1;
+    e->recent = c;
+    boot_id(boot);
+    rng_secret(c->history, sizeof c->history);
+    if (made || fd < 0 || !read_header(e, fd, &h))
+        return 0;
+    same = !memcmp(h.boot, boot, sizeof boot);
+    if (same && !e->super.clean && !pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET)) {
+        r = read_halves(e, fd, &h, last);
+        same = !get_le32(broken);
+    }
+    if (e->super.clean || same)
+        memcpy(c->history, h.history, sizeof c->history);
+    return r ? fail(m, r, "%s/" FILE_NAME ": %s", e->dir, err_text(r)) : 0;
+}
+
+static int make_file(struct engine *e, const uint8_t boot[40])
+{
+    struct recent *c = e->recent;
+    uint8_t block[LOG_BLOCK] = {0};
+    struct header h = {.magic = put_le32(RECENT_MAGIC), .half = put_le32(c->half), .seq = put_le64(c->seq)};
+    int r;
+    memcpy(h.uuid, e->super.uuid, 16);
+    memcpy(h.history, c->history, 16);
+    memcpy(h.boot, boot, 40);
+    h.crc = put_le32(header_crc(&h));
+    memcpy(block, &h, sizeof h);
+    c->fd = openat(e->dir_fd, NEW_NAME, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    r = c->fd < 0 ? -errno : -posix_fallocate(c->fd, 0, (off_t)(LOG_BLOCK + 2 * (uint64_t)c->half));
+    if (!r)
+        r = pwrite_all(c->fd, block, sizeof block, 0);
+    return r ? r : renameat(e->dir_fd, NEW_NAME, e->dir_fd, FILE_NAME) ? -errno : 0;
+}
+
+int recent_start(struct engine *e)
+{
+    struct recent *c = e->recent;
+    uint8_t boot[40];
+    int r;
+    c->half = (uint32_t)max_u64(HALF_MIN, min_u64(HALF_MAX, align_down(e->super.capacity / 32, LOG_BLOCK)));
+    rng_secret(&c->seq, sizeof c->seq);
+    boot_id(boot);
+    r = e->opt.recent ? make_file(e, boot) : -ENOTSUP;
+    if (!r)
+        return 0;
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+    if (e->opt.recent)
+        log_warn("%s/" FILE_NAME ": %s: if this process is killed, clients lose changes that they have not synced", e->dir,
+                 err_text(r));
+    unlinkat(e->dir_fd, NEW_NAME, 0);
+    /* One that is there must not be taken for this process's later. */
+    return unlinkat(e->dir_fd, FILE_NAME, 0) && errno != ENOENT ? -errno : 0;
+}
+
+void recent_close(struct engine *e)
+{
+    if (!e->recent)
+        return;
+    if (e->recent->fd >= 0)
+        close(e->recent->fd);
+    free(e->recent);
+    e->recent = NULL;
+}
+
+void recent_drop(struct engine *e)
+{
+    if (e->recent->fd >= 0)
+        unlinkat(e->dir_fd, FILE_NAME, 0);
+}
+
+const uint8_t *recent_history(struct engine *e)
+{
+    return e->recent->history;
+}
+
+/* ---- commits ---- */
+
+bool recent_full(struct engine *e)
+{
+    const struct recent *c = e->recent;
+    return c->fd >= 0 && c->half - c->off < record_bytes(WAL_RECORD_MAX);
+}
+
+/* The store goes on without: what is lost when the process dies now, its clients are told. */
+static void broken(struct engine *e, int err)
+{
+    le32 one = put_le32(1);
+    log_warn("%s/" FILE_NAME ": %s: if this process is killed, clients lose changes that they have not synced", e->dir,
+             err_text(err));
+    e->recent->broken = true;
+    if (pwrite_all(e->recent->fd, &one, sizeof one, BROKEN_OFFSET))
+        unlinkat(e->dir_fd, FILE_NAME, 0);
+}
+
+void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len)
+{
+    static const uint8_t zero[8];
+    struct recent *c = e->recent;
+    struct record h = {.magic = put_le32(RECORD_MAGIC), .kind = put_le32(RECORD_TXN), .tag = put_le64(e->wal->tag),
+                       .seq = put_le64(c->seq), .lsn = put_le64(lsn), .len = put_le32((uint32_t)len)};
+    uint64_t total = record_bytes((uint32_t)len);
+    struct iovec iov[3] = {{&h, sizeof h}, {(void *)(uintptr_t)payload, len}, {(void *)(uintptr_t)zero, total - sizeof h - len}};
+    ssize_t n;
+    if (c->fd < 0 || c->broken)
+        return;
+    h.crc = put_le32(record_crc(&h, payload, len));
+    n = pwritev(c->fd, iov, 3, (off_t)(LOG_BLOCK + (c->second ? c->half : 0u) + c->off));
+    if (n != (ssize_t)total)
+        broken(e, n < 0 ? -errno : -ENOSPC);
+    else
+        c->off += (uint32_t)total;
+}
+
+void recent_turn(struct engine *e)
+{
+    e->recent->second = !e->recent->second;
+    e->recent->off = 0;
+}
