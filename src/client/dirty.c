@@ -7,6 +7,8 @@
  */
 #include "internal.h"
 
+#include "base/err.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -99,6 +101,8 @@ static void buf_done(struct cl_op *o)
         atomic_compare_exchange_strong(&b->owner->err, &none, i->last_err);
         scoped_lock(&c->lock);
         c->failed = c->failed ? c->failed : i->last_err;
+        log_warn("object %llu: %zu bytes at %llu could not be stored: %s", (unsigned long long)i->ino, b->len,
+                 (unsigned long long)b->offset, err_text(i->last_err));
     }
     list_del(&b->link);
     i->bytes -= b->mem->size;

@@ -401,7 +401,7 @@ int cl_flush(struct cl_file *f)
     if (!mine(f->c))
         return -ECHILD;
     cl_dirty_flush(f->i, 0, CL_ALL);
-    return atomic_exchange(&f->err, 0);
+    return atomic_load(&f->err);
 }
 
 static int sync_op(struct client *c, enum pst_op_kind kind, uint64_t ino)
@@ -411,21 +411,33 @@ static int sync_op(struct client *c, enum pst_op_kind kind, uint64_t ino)
     return (int)cl_op_run(c, &op);
 }
 
-int cl_fsync(struct cl_file *f)
+int cl_flush_durable(struct cl_file *f)
 {
-    int r, failed, others;
+    int r, failed, others, none = 0;
 
     if (!mine(f->c))
         return -ECHILD;
     atomic_store(&f->changed, false); /* first: a write meanwhile sets it again */
     cl_dirty_flush(f->i, 0, CL_ALL);
     r = sync_op(f->c, PST_OP_FSYNC, f->i->ino);
-    failed = atomic_exchange(&f->err, 0);
     /* The bytes that other handles had pending are to be durable too: that they are not, is told to each that asks. */
     others = cl_dirty_others_failed(f);
-    r = failed ? failed : others ? others : r;
+    if (others)
+        atomic_compare_exchange_strong(&f->err, &none, others);
+    failed = atomic_load(&f->err);
+    r = failed ? failed : r;
     if (r)
         atomic_store(&f->changed, true);
+    return r;
+}
+
+int cl_fsync(struct cl_file *f)
+{
+    int r = cl_flush_durable(f);
+
+    if (r == -ECHILD)
+        return r;
+    atomic_compare_exchange_strong(&f->err, &(int){r}, 0);
     return r;
 }
 

@@ -232,7 +232,7 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     if (!file)
         r = fm_fh_writable(fi->fh) ? -EIO : 0;
     else if (file->writable && m->durable_close && atomic_exchange(&file->dirty, false))
-        r = cl_fsync(file->f);
+        r = cl_flush_durable(file->f);
     else if (file->writable)
         r = cl_flush(file->f);
     if (r && file)

@@ -64,8 +64,12 @@ int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offse
 int64_t cl_append(struct cl_file *f, const void *buf, size_t len);
 /* The same, told where the bytes went. */
 int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset);
-/* Everything written through this handle has reached the server; reports (once) what failed since the last report. */
+/*
+ * Everything written through this handle has reached the server; reports what failed. Only cl_fsync reports it once: a
+ * flush may be the close of a copy of the descriptor, in a child that does not look at the result.
+ */
 int cl_flush(struct cl_file *f);
+int cl_flush_durable(struct cl_file *f); /* cl_flush and cl_fsync */
 int cl_fsync(struct cl_file *f);
 int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len); /* modes of fallocate(2) */
 int64_t cl_lseek(struct cl_file *f, uint64_t offset, int whence);             /* SEEK_DATA, SEEK_HOLE */
