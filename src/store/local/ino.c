@@ -4,9 +4,11 @@
  * at mark + NS_INO_WINDOW: a number that a client may have seen is not used again, even if its object did not survive.
  * A clean close leaves the exact number and says so.
  *
- * The store's history (pst_store_history) goes with that: an open that does not follow a clean close begins a new one.
+ * The store's history (pst_store_history) goes with that: an open that follows neither a clean close nor a
+ * process of which all is there (recent.c) begins a new one.
  */
 #include "ns.h"
+#include "parts.h"
 
 #include "base/endian.h"
 #include "base/rng.h"
@@ -113,9 +115,11 @@ int ino_open(struct ns *ns)
     int r = ino_read(ns->e, &next, &clean);
 
     if (r == 0 || r == -ENOENT)
-        r = history_open(ns, clean);
-    if (!r)
+        r = history_open(ns, clean || recent_complete(ns->e));
+    if (!r) {
+        recent_renewed(ns->e);
         r = ino_write_mark(ns->e, next, false);
+    }
     if (r)
         return r;
     ns->next_ino = ns->ino_durable = next;

@@ -111,8 +111,10 @@ int recent_start(struct engine *e);
 void recent_close(struct engine *e); /* accepts a store that has none */
 /* Any thread, after a failure: what is not durable may name blocks that are not there. */
 void recent_drop(struct engine *e);
-/* 16 bytes; others after an open that found that something acknowledged was lost. */
-const uint8_t *recent_history(struct engine *e);
+/* After an unclean stop: all that was committed is there. */
+bool recent_complete(struct engine *e);
+/* A new history is committed: clients are told of what is lost. */
+void recent_renewed(struct engine *e);
 /* These three under the commit mutex. */
 bool recent_full(struct engine *e); /* a pass first */
 void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len);

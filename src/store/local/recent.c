@@ -7,8 +7,6 @@
  * system has gone too, the file's and the data's blocks on disk are of any age. So the header names the boot, and only
  * the same boot's file is read.
  *
- * `history` names what was acknowledged: it stays the same over restarts until one finds that something is lost.
- *
  * Fields are under the commit mutex, or belong to the thread that opens the store.
  */
 #include "log.h"
@@ -29,11 +27,11 @@
 #define RECENT_MAGIC  0x41545350u /* "PSTA" */
 #define HALF_MAX      (8 * MiB)
 #define HALF_MIN      (2 * MiB + WAL_RECORD_MAX)
-#define BROKEN_OFFSET 2048 /* u32 outside of the checksum: 1: a record could not be written */
+#define BROKEN_OFFSET 2048 /* u32 outside of the checksum: 1: something is lost, and the history is not a new one yet */
 
 struct header {
     le32 magic, half;
-    uint8_t uuid[16], history[16], boot[40];
+    uint8_t uuid[16], boot[40];
     le64 seq; /* of the records */
     le32 zero, crc;
 };
@@ -42,8 +40,9 @@ struct recent {
     int fd;
     uint32_t half, off; /* bytes of a half; used of the one in use */
     bool second, broken;
+    bool complete; /* nothing of an unclean stop is lost */
+    bool lost;     /* something may be */
     uint64_t seq;
-    uint8_t history[16];
 };
 
 static void boot_id(uint8_t ret[40])
@@ -144,23 +143,19 @@ int recent_replay(struct engine *e, bool made, uint64_t *last, const struct errm
     uint8_t boot[40];
     struct header h;
     le32 broken = put_le32(0);
-    bool same;
     int r = 0;
     if (!c)
         return -ENOMEM;
     c->fd = -1;
     e->recent = c;
+    c->lost = !made && !e->super.clean;
     boot_id(boot);
-    rng_secret(c->history, sizeof c->history);
-    if (made || fd < 0 || !read_header(e, fd, &h))
+    if (made || fd < 0 || e->super.clean || !read_header(e, fd, &h) || memcmp(h.boot, boot, sizeof boot) ||
+        pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET))
         return 0;
-    same = !memcmp(h.boot, boot, sizeof boot);
-    if (same && !e->super.clean && !pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET)) {
-        r = read_halves(e, fd, &h, last);
-        same = !get_le32(broken);
-    }
-    if (e->super.clean || same)
-        memcpy(c->history, h.history, sizeof c->history);
+    r = read_halves(e, fd, &h, last);
+    c->complete = !r && !get_le32(broken);
+    c->lost = !c->complete;
     return r ? fail(m, r, "%s/" FILE_NAME ": %s", e->dir, err_text(r)) : 0;
 }
 
@@ -168,13 +163,14 @@ static int make_file(struct engine *e, const uint8_t boot[40])
 {
     struct recent *c = e->recent;
     uint8_t block[LOG_BLOCK] = {0};
+    le32 lost = put_le32(c->lost);
     struct header h = {.magic = put_le32(RECENT_MAGIC), .half = put_le32(c->half), .seq = put_le64(c->seq)};
     int r;
     memcpy(h.uuid, e->super.uuid, 16);
-    memcpy(h.history, c->history, 16);
     memcpy(h.boot, boot, 40);
     h.crc = put_le32(header_crc(&h));
     memcpy(block, &h, sizeof h);
+    memcpy(block + BROKEN_OFFSET, &lost, sizeof(le32));
     c->fd = openat(e->dir_fd, NEW_NAME, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     r = c->fd < 0 ? -errno : -posix_fallocate(c->fd, 0, (off_t)(LOG_BLOCK + 2 * (uint64_t)c->half));
     if (!r)
@@ -220,9 +216,16 @@ void recent_drop(struct engine *e)
         unlinkat(e->dir_fd, FILE_NAME, 0);
 }
 
-const uint8_t *recent_history(struct engine *e)
+void recent_renewed(struct engine *e)
 {
-    return e->recent->history;
+    le32 zero = put_le32(0);
+    if (e->recent->lost && e->recent->fd >= 0 && pwrite_all(e->recent->fd, &zero, sizeof zero, BROKEN_OFFSET))
+        log_debug("%s/" FILE_NAME ": the next history will be a new one", e->dir);
+}
+
+bool recent_complete(struct engine *e)
+{
+    return e->recent->complete;
 }
 
 /* ---- commits ---- */
