@@ -114,6 +114,10 @@ static int run_umount(const struct cli_cmd *cmd, int argc, char **argv)
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
     r = fuse_mount_stop(argv[first], lazy);
+    if (r == -EINVAL) {
+        cli_error("%s is not a mount of penstock", argv[first]);
+        return cli_exit_code(r);
+    }
     return r < 0 ? cli_fail(r, "%s", argv[first]) : EXIT_OK;
 }
 

@@ -53,4 +53,5 @@ echo late >"$MNT/late"
 cd /
 wait_for 20 sh -c "'$PENSTOCK' cat 'local:$T/store?default/default/late' >'$T/late'" || fail "the process did not end"
 [ "$(cat "$T/late")" = late ]
-if "$PENSTOCK" umount "$T" 2>/dev/null; then fail "a folder that is no mount was unmounted"; fi
+if "$PENSTOCK" umount "$T" 2>"$T/err"; then fail "a folder that is no mount was unmounted"; fi
+grep -qF "not a mount" "$T/err" || fail "$(cat "$T/err")"
