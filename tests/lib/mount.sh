@@ -1,6 +1,11 @@
 # For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
 # PENSTOCK names the command under test. Everything is removed at the end, whatever happens.
 set -euo pipefail
+# In a mount namespace of its own: a namespace that someone else starts meanwhile would take a copy of our mounts along, and
+# keep them alive after the unmount.
+if [ -z "${PENSTOCK_TEST_NS:-}" ] && unshare -m true 2>/dev/null; then
+    exec env PENSTOCK_TEST_NS=1 unshare -m --propagation private bash "$0" "$@"
+fi
 PENSTOCK=${PENSTOCK:-penstock}
 export PENSTOCK_LOG=${PENSTOCK_LOG:-warn}
 T=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
