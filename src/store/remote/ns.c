@@ -32,9 +32,29 @@ int remote_attr(const PB(Attr) *in, struct pst_attr *ret)
 int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
                 PB(Header) *header, struct session_call *ret)
 {
+    uint64_t history = session_history(remote_of(c->store)->session);
+    int r;
+
     *ret = (struct session_call){
         .req = req, .header = header, .container = &rcont_of(c)->handle, .cred = cred, .record = record};
-    return session_call(remote_of(c->store)->session, ret);
+    r = session_call(remote_of(c->store)->session, ret);
+    if (r < 0 || !record)
+        return r;
+    switch (req->op_case) {
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETATTR:
+        remote_changed(rcont_of(c), req->setattr->ino, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETXATTR:
+        remote_changed(rcont_of(c), req->setxattr->ino, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_REMOVEXATTR:
+        remote_changed(rcont_of(c), req->removexattr->ino, history);
+        break;
+    default:
+        remote_names_changed(rcont_of(c), history);
+        break;
+    }
+    return r;
 }
 
 /* The call's reply is attributes. */
@@ -98,8 +118,6 @@ int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
 {
     PB(Attr) attr = PENSTOCK__V1__ATTR__INIT;
     REQUEST(SetattrRequest, SETATTR, setattr, SETATTR);
-    uint64_t history = session_history(remote_of(c->store)->session);
-    int r;
     (void)call;
     attr.mode = a->mode;
     attr.uid = a->uid;
@@ -111,10 +129,7 @@ int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
     in.ino = ino;
     in.mask = mask;
     in.attr = &attr;
-    r = attr_call(c, ctx, true, &req, &header, ret);
-    if (r == 0)
-        remote_changed(rcont_of(c), ino, history);
-    return r;
+    return attr_call(c, ctx, true, &req, &header, ret);
 }
 
 static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,

@@ -173,6 +173,8 @@ static int open_call(struct pst_cont *c, uint64_t ino, int accmode, bool trunc, 
 int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
                 struct pst_attr *ret)
 {
+    uint64_t history = session_history(remote_of(c->store)->session);
+    bool truncated = trunc;
     struct session_call call;
     struct pst_attr a;
     int e;
@@ -187,9 +189,12 @@ int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int
         session_call_done(&call);
         trunc = false; /* it has happened */
     } while (e == -ECONNRESET);
-    if (e == 0)
-        *ret = a;
-    return e;
+    if (e < 0)
+        return e;
+    if (truncated)
+        remote_changed(rcont_of(c), ino, history);
+    *ret = a;
+    return 0;
 }
 
 static int create_call(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
@@ -322,6 +327,32 @@ uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino)
     if (o)
         o->unsynced = 0;
     return was;
+}
+
+void remote_names_changed(struct rcont *rc, uint64_t history)
+{
+    scoped_lock(&rc->lock);
+    rc->names_changes++;
+    if (!rc->names_unsynced)
+        rc->names_unsynced = history;
+}
+
+uint64_t remote_names_mark(struct rcont *rc)
+{
+    scoped_lock(&rc->lock);
+    return rc->names_changes;
+}
+
+bool remote_names_lost(struct rcont *rc, uint64_t mark, uint64_t history, bool tell)
+{
+    bool lost;
+
+    scoped_lock(&rc->lock);
+    lost = rc->names_unsynced && rc->names_unsynced != history;
+    if (lost && !tell)
+        return false;
+    rc->names_unsynced = rc->names_unsynced && rc->names_changes != mark ? history : 0;
+    return lost;
 }
 
 bool remote_lost_some(struct rcont *rc, uint64_t history)

@@ -210,6 +210,7 @@ static void step_control(struct rqueue *q)
         if (p->is_begun)
             continue;
         p->is_begun = true;
+        p->names_mark = remote_names_mark(rcont_of(p->op->cont));
         r = begin_control(q, p);
         if (r == 0)
             continue;
@@ -237,6 +238,11 @@ static void read_mail(struct rqueue *q)
         if (!p->mail_err && p->op->kind == PST_OP_SYNCFS &&
             remote_lost_some(rcont_of(p->op->cont), session_history(q->r->session)))
             p->mail_err = -EIO;
+        if (!p->mail_err && remote_names_lost(rcont_of(p->op->cont), p->names_mark, session_history(q->r->session), true)) {
+            log_error("%s: the server was restarted before changes of names were durable: they may be lost",
+                      session_addr(q->r->session));
+            p->mail_err = -EIO;
+        }
         list_del(&p->link);
         rq_finish(q, p, p->ended ? p->ended : p->mail_err);
     }

@@ -67,6 +67,8 @@ struct rcont {
     uint64_t *late; /* object handles to close when the connection is up again */
     size_t nlate, late_cap;
     uint64_t late_epoch;
+    /* Names: under which history the oldest change that no sync covers was answered (0: none), and a count of changes. */
+    uint64_t names_unsynced, names_changes;
 };
 
 /* What the server gave for one open. */
@@ -130,6 +132,14 @@ void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);
 uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino);
 /* Were changes of some object lost that was changed before this history? True once for each. */
 bool remote_lost_some(struct rcont *rc, uint64_t history);
+
+/*
+ * The same for names, which every sync covers: before one is sent, and once it has succeeded under `history`. tell: it is
+ * one of a directory or of all, which fails, once, if some change is lost.
+ */
+void remote_names_changed(struct rcont *rc, uint64_t history);
+uint64_t remote_names_mark(struct rcont *rc);
+bool remote_names_lost(struct rcont *rc, uint64_t mark, uint64_t history, bool tell);
 
 /* admin.c */
 extern const struct pst_store_ops remote_ops;

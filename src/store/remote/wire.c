@@ -151,6 +151,7 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
     if (r == 0 && p->op->kind == PST_OP_FSYNC && !p->is_marked) {
         p->is_marked = true; /* once: sent again after a crash it does not cover what was before */
         p->unsynced = remote_sync_begin(rcont_of(p->op->cont), p->op->ino);
+        p->names_mark = remote_names_mark(rcont_of(p->op->cont));
     }
     if (r == 0)
         r = place_bytes(q, p, &req, inline_buf);
@@ -262,6 +263,8 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
             take_result(q, p, &y);
         else if (y.status == -EAGAIN || y.status == -ECONNRESET)
             y.status = -EIO; /* not what an operation ends with */
+        if (y.status == 0 && p->op->kind == PST_OP_FSYNC)
+            remote_names_lost(rcont_of(p->op->cont), p->names_mark, q->conn.history, false);
         if (y.status == 0 && is_lost(q, p))
             y.status = -EIO;
         list_del(&p->link);
