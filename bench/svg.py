@@ -2,7 +2,7 @@
 from html import escape
 
 COLOURS = ["#1f6f8b", "#c8c8c8", "#e0a030", "#7a5195", "#4f9d69", "#b04a4a"]
-ROW, GAP, LEFT, WIDTH, RIGHT = 17, 12, 250, 470, 110
+ROW, GAP, LEFT, WIDTH, RIGHT = 17, 12, 300, 470, 110
 
 
 def _nice(top):
