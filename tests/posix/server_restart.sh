@@ -132,6 +132,11 @@ say "an orderly restart loses nothing"
 python3 - "$MNT" "$T" <<'P' &
 import os, sys, time
 mnt, t = sys.argv[1:3]
+d = os.open(mnt, os.O_RDONLY)
+try:
+    os.fsync(d) # names that the last crash took
+except OSError:
+    pass
 fd = os.open(f"{mnt}/orderly", os.O_RDWR | os.O_CREAT)
 os.write(fd, b"not synced")
 os.fstat(fd)
@@ -140,7 +145,7 @@ open(f"{t}/at", "w").close()
 while os.path.exists(f"{t}/at"):
     time.sleep(0.02)
 os.fsync(fd)
-os.fsync(os.open(mnt, os.O_RDONLY))
+os.fsync(d)
 assert open(f"{mnt}/orderly2").read() == "not synced"
 P
 work=$!
