@@ -128,8 +128,10 @@ static void ticket_ready(struct session_ticket *t)
 {
     struct rqueue *q = container_of(t, struct rqueue, conn.ticket);
 
+    atomic_fetch_add(&q->wakers, 1);
     atomic_store(&q->conn.ticket_ready, true);
     rq_wake(q);
+    atomic_fetch_sub(&q->wakers, 1);
 }
 
 static void want_ticket(struct rqueue *q)

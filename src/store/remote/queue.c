@@ -2,6 +2,7 @@
 #include "queue.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -179,11 +180,14 @@ static void control_fn(struct session_async *a, int err)
     struct rop *p = container_of(a, struct rop, async);
     struct rqueue *q = p->q;
 
+    atomic_fetch_add(&q->wakers, 1);
     pthread_mutex_lock(&q->mail_lock);
     p->mail_err = err;
     list_push_back(&q->mail, &p->mail);
     pthread_mutex_unlock(&q->mail_lock);
+    /* The owner may have seen the mail already, finished and begun to close. */
     rq_wake(q);
+    atomic_fetch_sub(&q->wakers, 1);
 }
 
 static int begin_control(struct rqueue *q, struct rop *p)
@@ -518,6 +522,8 @@ static void queue_destroy(struct rqueue *q)
 {
     if (q->conn.state == CONN_TICKET)
         session_ticket_cancel(q->r->session, &q->conn.ticket);
+    while (atomic_load(&q->wakers))
+        sched_yield();
     if (q->shard) {
         /* The connection first: then nobody reaches the memory any more. */
         rq_conn_end(q);

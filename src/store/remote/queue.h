@@ -87,6 +87,8 @@ struct rqueue {
     struct rconn conn;
     int epoll_fd, timer_fd, wake_fd;
     _Atomic bool woken; /* wake_fd is readable */
+    /* Other threads between telling the owner something and the wake that follows: the queue outlives them. */
+    _Atomic uint32_t wakers;
     uint64_t timer_at_ns;
     int broken; /* the transport is, with this -errno: every operation fails */
 
