@@ -1,4 +1,5 @@
 """Bar charts as SVG, without any package."""
+import math
 from html import escape
 
 COLOURS = ["#1f6f8b", "#c8c8c8", "#e0a030", "#7a5195", "#4f9d69", "#b04a4a"]
@@ -6,17 +7,15 @@ ROW, GAP, LEFT, WIDTH, RIGHT = 17, 12, 300, 470, 110
 
 
 def _nice(top):
-    step = 10 ** max(0, len(str(int(top))) - 1) if top >= 1 else 0.1 ** len(("%.9f" % top).split(".")[1].rstrip("0"))
-    for k in (0.1, 0.2, 0.5, 1, 2, 5, 10):
-        if top / (step * k) <= 6:
-            return step * k
-    return step * 10
+    """The distance of the ticks: 1, 2 or 5 times a power of ten, six of them at most."""
+    step = 10.0 ** math.floor(math.log10(top / 6))
+    return next(step * k for k in (1, 2, 5, 10) if top / (step * k) <= 6)
 
 
 def bars(path, title, series, rows, unit, marks=None, fmt="%.0f", note=""):
     """rows: (label, [value or None for each series]); marks: a goal for each row, or None."""
     values = [v for _, vs in rows for v in vs if v is not None] + [m for m in marks or [] if m]
-    top = max(values, default=1) * 1.05
+    top = (max(values, default=0) or 1) * 1.05
     height = 62 + sum(len([v for v in vs if v is not None]) * ROW + GAP for _, vs in rows) + 34
     out = ['<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">'
            % (LEFT + WIDTH + RIGHT, height),
