@@ -1,5 +1,5 @@
 /*
- * uroce: the types of its verbs. C99 and C++.
+ * uroce: the types of its verbs. C11 and C++.
  *
  * Names, values and semantics are those of the verbs (InfiniBand Architecture Specification, volume 1, chapter 11;
  * ibv_*(3) of rdma-core): who knows those knows these. Numbers are equal to rdma-core's, so that the drop-in libraries

@@ -1,5 +1,5 @@
 /*
- * uroce: RoCEv2 in user space, from C (C99) and C++. An RDMA device without an RDMA NIC, a kernel module or privileges.
+ * uroce: RoCEv2 in user space, from C (C11) and C++. An RDMA device without an RDMA NIC, a kernel module or privileges.
  *
  * The calls are the verbs (see types.h); a program that knows ibv_*(3) finds the same objects here:
  *
