@@ -20,6 +20,13 @@ void rng_secret(void *buf, size_t len)
     }
 }
 
+void rng_uuid(uint8_t ret[16])
+{
+    rng_secret(ret, 16);
+    ret[6] = (uint8_t)((ret[6] & 0x0f) | 0x40);
+    ret[8] = (uint8_t)((ret[8] & 0x3f) | 0x80);
+}
+
 static uint64_t splitmix64(uint64_t *x)
 {
     uint64_t z = (*x += 0x9e3779b97f4a7c15ull);

@@ -11,6 +11,8 @@
 #include <penstock/penstock.h>
 #include <stdio.h>
 
+struct pst_store;
+
 /* Exit codes, as in penstock(1). */
 enum cli_exit {
     EXIT_OK = 0,
@@ -112,6 +114,9 @@ int cli_url(const char *s, int parts, struct cli_url *ret);
 struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, unsigned flags, int *ret_exit);
 /* Ends a connection: an error that shows only now becomes the exit code. */
 int cli_disconnect(struct pst_fs *fs, int code);
+
+/* Opens the store of a local: URL, or prints why not, as above. */
+struct pst_store *cli_open_store(const struct cli_url *u, int *ret_exit);
 
 /* Writes (a part of) a file to standard output. Returns an exit code. */
 int cli_cat(struct pst_fs *fs, const char *path, uint64_t offset, uint64_t length);

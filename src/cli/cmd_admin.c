@@ -4,6 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
+/* The same functions serve "pool ..." and "container ...". */
+static bool is_pool(const struct cli_cmd *cmd)
+{
+    return !strncmp(cmd->name, "pool", 4);
+}
+
 /* create: an empty directory becomes a store. */
 static struct pst_admin *admin_open(const char *arg, int parts, bool create, const struct cli_conn *k,
                                     struct cli_url *u, int *ret_code)
@@ -134,7 +140,7 @@ static int list_container(const struct pst_container *c, void *user)
 static int run_list(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
-    bool json = false, pools = !strcmp(cmd->name, "pool list");
+    bool json = false, pools = is_pool(cmd);
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &json, NULL, "a JSON array", NULL},
         CLI_CONN_OPTS(k),
@@ -168,66 +174,57 @@ struct create_args {
     uint32_t mode;
     bool json;
 };
-#define CREATE_OPTS(x)                                                                                                 \
-    {'q', "quota", OPT_SIZE, &(x).quota, "SIZE", "space for it; default: no limit of its own", NULL},                  \
-        {0, "uid", OPT_UINT, &(x).uid, "N", "owner; default: you", NULL},                                              \
-        {0, "gid", OPT_UINT, &(x).gid, "N", "group; default: yours", NULL},                                            \
-        {'m', "mode", OPT_MODE, &(x).mode, "MODE", "permission bits; default 755", NULL},                              \
-    {                                                                                                                  \
-        0, "json", OPT_FLAG, &(x).json, NULL, "a JSON object", NULL                                                    \
-    }
 
-static int run_pool_create(const struct cli_cmd *cmd, int argc, char **argv)
+static int create_pool(struct pst_admin *a, const struct cli_url *u, const struct create_args *x)
 {
-    struct create_args x = {.uid = geteuid(), .gid = getegid(), .mode = 0755};
-    const struct cli_opt opts[] = {CREATE_OPTS(x), CLI_CONN_OPTS(x.k), {0}};
-    struct pst_pool p = {.label = ""};
-    struct pst_admin *a;
-    struct cli_url u;
-    int code = EXIT_OK, r;
-    CLI_PARSE(cmd, opts, argc, argv, 1, 1);
+    struct pst_pool p = {
+        .quota_bytes = x->quota, .uid = (uint32_t)x->uid, .gid = (uint32_t)x->gid, .mode = x->mode};
+    int r;
 
-    a = admin_open(argv[first], 1, true, &x.k, &u, &code);
-    if (!a)
-        return code;
-    p.quota_bytes = x.quota;
-    p.uid = (uint32_t)x.uid;
-    p.gid = (uint32_t)x.gid;
-    p.mode = x.mode;
-    snprintf(p.label, sizeof p.label, "%s", u.pool);
+    snprintf(p.label, sizeof p.label, "%s", u->pool);
     r = pst_pool_add(a, &p, &p);
-    code = r < 0 ? cli_fail_pst(r, u.pool) : show_pool(&p, x.json);
-    pst_admin_close(a);
-    return code;
+    return r < 0 ? cli_fail_pst(r, u->pool) : show_pool(&p, x->json);
 }
 
-static int run_container_create(const struct cli_cmd *cmd, int argc, char **argv)
+static int create_container(struct pst_admin *a, const struct cli_url *u, const struct create_args *x)
+{
+    struct pst_container c = {.quota_bytes = x->quota,
+                              .chunk_size = x->chunk_size,
+                              .uid = (uint32_t)x->uid,
+                              .gid = (uint32_t)x->gid,
+                              .mode = x->mode};
+    int r;
+
+    snprintf(c.label, sizeof c.label, "%s", u->container);
+    snprintf(c.pool, sizeof c.pool, "%s", u->pool);
+    r = pst_container_add(a, &c, &c);
+    return r < 0 ? cli_fail_pst(r, u->container) : show_container(&c, x->json);
+}
+
+static int run_create(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct create_args x = {.uid = geteuid(), .gid = getegid(), .mode = 0755};
-    const struct cli_opt opts[] = {
+    bool pool = is_pool(cmd);
+    const struct cli_opt all[] = {
         {'c', "chunk-size", OPT_SIZE, &x.chunk_size, "SIZE", "a power of two, 64K to 16M; default 1M", NULL},
-        CREATE_OPTS(x),
+        {'q', "quota", OPT_SIZE, &x.quota, "SIZE", "space for it; default: no limit of its own", NULL},
+        {0, "uid", OPT_UINT, &x.uid, "N", "owner; default: you", NULL},
+        {0, "gid", OPT_UINT, &x.gid, "N", "group; default: yours", NULL},
+        {'m', "mode", OPT_MODE, &x.mode, "MODE", "permission bits; default 755", NULL},
+        {0, "json", OPT_FLAG, &x.json, NULL, "a JSON object", NULL},
         CLI_CONN_OPTS(x.k),
         {0},
     };
-    struct pst_container c = {.label = ""};
+    const struct cli_opt *opts = pool ? all + 1 : all; /* chunks are a container's */
     struct pst_admin *a;
     struct cli_url u;
-    int code = EXIT_OK, r;
+    int code = EXIT_OK;
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
-    a = admin_open(argv[first], 2, false, &x.k, &u, &code);
+    a = admin_open(argv[first], pool ? 1 : 2, pool, &x.k, &u, &code);
     if (!a)
         return code;
-    c.quota_bytes = x.quota;
-    c.chunk_size = x.chunk_size;
-    c.uid = (uint32_t)x.uid;
-    c.gid = (uint32_t)x.gid;
-    c.mode = x.mode;
-    snprintf(c.label, sizeof c.label, "%s", u.container);
-    snprintf(c.pool, sizeof c.pool, "%s", u.pool);
-    r = pst_container_add(a, &c, &c);
-    code = r < 0 ? cli_fail_pst(r, u.container) : show_container(&c, x.json);
+    code = pool ? create_pool(a, &u, &x) : create_container(a, &u, &x);
     pst_admin_close(a);
     return code;
 }
@@ -235,7 +232,7 @@ static int run_container_create(const struct cli_cmd *cmd, int argc, char **argv
 static int run_query(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
-    bool json = false, pool = !strncmp(cmd->name, "pool", 4);
+    bool json = false, pool = is_pool(cmd);
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &json, NULL, "a JSON object", NULL},
         CLI_CONN_OPTS(k),
@@ -263,7 +260,7 @@ static int run_query(const struct cli_cmd *cmd, int argc, char **argv)
 static int run_destroy(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
-    bool force = false, pool = !strncmp(cmd->name, "pool", 4);
+    bool force = false, pool = is_pool(cmd);
     const struct cli_opt opts[] = {
         {'f', "force", OPT_FLAG, &force, NULL, "a pool with its containers, or a container with files in it", NULL},
         CLI_CONN_OPTS(k),
@@ -299,11 +296,11 @@ static int run_destroy(const struct cli_cmd *cmd, int argc, char **argv)
 
 const struct cli_cmd cmds_admin[] = {
     {"pool create", "URL", "Creates a pool: penstock://HOST/POOL or local:/DIRECTORY?POOL",
-     "With local: an empty DIRECTORY becomes a store.", run_pool_create},
+     "With local: an empty DIRECTORY becomes a store.", run_create},
     {"pool list", "URL", "Lists the pools of a server or directory", NULL, run_list},
     {"pool query", "URL", "Shows a pool", NULL, run_query},
     {"pool destroy", "URL", "Destroys a pool", NULL, run_destroy},
-    {"container create", "URL", "Creates a container", NULL, run_container_create},
+    {"container create", "URL", "Creates a container", NULL, run_create},
     {"container list", "URL", "Lists the containers of a pool", NULL, run_list},
     {"container query", "URL", "Shows a container", NULL, run_query},
     {"container destroy", "URL", "Destroys a container and all that is in it", NULL, run_destroy},

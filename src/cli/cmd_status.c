@@ -65,19 +65,6 @@ static json_t *remote_status(const struct cli_url *u, const struct cli_conn *k, 
     return j;
 }
 
-static struct pst_store *open_local(const struct cli_url *u, int *ret_exit)
-{
-    struct pst_store *st;
-    char err[400] = "";
-    int r = pst_backend_open(u->server, NULL, 0, &st, err, sizeof err);
-
-    if (r == 0)
-        return st;
-    cli_error("%s", err);
-    *ret_exit = cli_exit_code(r);
-    return NULL;
-}
-
 static void on_fact(void *user, const char *key, const char *value)
 {
     add_fact(user, key, value);
@@ -90,7 +77,7 @@ json_t *status_json(const struct cli_url *u, const struct cli_conn *k, int *ret_
 
     if (is_remote(u))
         return remote_status(u, k, ret_exit);
-    st = open_local(u, ret_exit);
+    st = cli_open_store(u, ret_exit);
     if (!st)
         return NULL;
     facts = json_object();
@@ -121,7 +108,7 @@ json_t *metrics_json(const struct cli_url *u, const struct cli_conn *k, int *ret
     json_t *list = NULL;
 
     if (!is_remote(u)) {
-        st = open_local(u, ret_exit);
+        st = cli_open_store(u, ret_exit);
         if (st) {
             list = json_array();
             pst_store_stats(st, on_metric, list);

@@ -83,23 +83,10 @@ static void on_signal(int sig)
     cancel = true;
 }
 
-static struct pst_store *open_store(const struct cli_url *u, int *ret_exit)
-{
-    struct pst_store *st;
-    char err[400] = "";
-    int r = pst_backend_open(u->server, NULL, 0, &st, err, sizeof err);
-
-    if (r == 0)
-        return st;
-    cli_error("%s", err);
-    *ret_exit = cli_exit_code(r);
-    return NULL;
-}
-
 static int scrub_local(const struct cli_url *u, struct scrub *x)
 {
     int code = EXIT_OK;
-    struct pst_store *st = open_store(u, &code);
+    struct pst_store *st = cli_open_store(u, &code);
     int64_t n;
 
     if (!st)
@@ -167,7 +154,7 @@ static int backup_remote(const struct cli_url *u, const struct cli_conn *k, char
 static int backup_local(const struct cli_url *u, const char *dir)
 {
     int code = EXIT_OK, r;
-    struct pst_store *st = open_store(u, &code);
+    struct pst_store *st = cli_open_store(u, &code);
 
     if (!st)
         return code;

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "base/err.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -186,4 +187,17 @@ int cli_disconnect(struct pst_fs *fs, int code)
 {
     int r = pst_disconnect(fs);
     return r < 0 && code == EXIT_OK ? cli_fail_pst(r, "closing") : code;
+}
+
+struct pst_store *cli_open_store(const struct cli_url *u, int *ret_exit)
+{
+    struct pst_store *st;
+    char err[400] = "";
+    int r = pst_backend_open(u->server, NULL, 0, &st, err, sizeof err);
+
+    if (r == 0)
+        return st;
+    cli_error("%s", err);
+    *ret_exit = cli_exit_code(r);
+    return NULL;
 }

@@ -158,6 +158,20 @@ static inline struct pst_ctx fm_ctx(const struct pst_cred *cred)
 {
     return (struct pst_ctx){.cred = cred};
 }
+/* A change in the name of who asks: to be made once, also when the connection loses its answer. */
+struct fm_change {
+    struct pst_cred cred;
+    struct pst_ctx ctx; /* points to cred */
+};
+static inline void fm_change_begin(fuse_req_t req, struct fm_change *ret)
+{
+    fm_cred(req, &ret->cred);
+    cl_ctx_begin(fm_of(req)->cl, &ret->cred, &ret->ctx);
+}
+static inline void fm_change_end(fuse_req_t req, struct fm_change *c)
+{
+    cl_ctx_end(fm_of(req)->cl, &c->ctx);
+}
 /* The errno that the kernel is told for a result inside. */
 int fm_errno(int64_t r);
 void fm_reply_err(fuse_req_t req, int64_t r);

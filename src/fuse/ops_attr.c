@@ -143,21 +143,30 @@ static bool xattr_refused(const char *name)
 static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     int r;
 
     if (xattr_refused(name)) {
         fm_reply_err(req, -EOPNOTSUPP);
         return;
     }
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_setxattr(m->cont, &ctx, ino, name, value, size, (uint32_t)flags);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_setxattr(m->cont, &c.ctx, ino, name, value, size, (uint32_t)flags);
+    fm_change_end(req, &c);
     if (!strcmp(name, CAPABILITY))
         fm_node_set_nocap(m->nodes, ino, false);
     fm_reply_err(req, fm_stale(r));
+}
+
+/* size 0: the kernel asks for the length only. */
+static void reply_xattr(fuse_req_t req, int64_t r, const char *buf, size_t size)
+{
+    if (r < 0)
+        fm_reply_err(req, r == -ENOENT ? -ESTALE : r);
+    else if (size)
+        fuse_reply_buf(req, buf, (size_t)r);
+    else
+        fuse_reply_xattr(req, (size_t)r);
 }
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
@@ -186,12 +195,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
     r = pst_store_getxattr(m->cont, &ctx, ino, name, buf, size);
     if (capability)
         fm_node_set_nocap(m->nodes, ino, r == -ENODATA);
-    if (r < 0)
-        fm_reply_err(req, r == -ENOENT ? -ESTALE : r);
-    else if (size)
-        fuse_reply_buf(req, buf, (size_t)r);
-    else
-        fuse_reply_xattr(req, (size_t)r);
+    reply_xattr(req, r, buf, size);
 }
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
@@ -208,29 +212,22 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     }
     fm_cred(req, &cred);
     r = pst_store_listxattr(m->cont, &ctx, ino, buf, size);
-    if (r < 0)
-        fm_reply_err(req, r == -ENOENT ? -ESTALE : r);
-    else if (size)
-        fuse_reply_buf(req, buf, (size_t)r);
-    else
-        fuse_reply_xattr(req, (size_t)r);
+    reply_xattr(req, r, buf, size);
 }
 
 static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     int r;
 
     if (xattr_refused(name)) {
         fm_reply_err(req, -EOPNOTSUPP);
         return;
     }
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_removexattr(m->cont, &ctx, ino, name);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_removexattr(m->cont, &c.ctx, ino, name);
+    fm_change_end(req, &c);
     fm_reply_err(req, fm_stale(r));
 }
 

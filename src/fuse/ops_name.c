@@ -69,19 +69,17 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 static void make(fuse_req_t req, fuse_ino_t parent, const char *name, const struct pst_new *in)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     struct pst_attr a;
     int r;
 
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_make(m->cont, &ctx, parent, name, in, &a, NULL);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_make(m->cont, &c.ctx, parent, name, in, &a, NULL);
+    fm_change_end(req, &c);
     if (r)
         fm_reply_err(req, r);
     else
-        reply_entry(req, &cred, &a);
+        reply_entry(req, &c.cred, &a);
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -106,46 +104,40 @@ static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     struct pst_attr a;
     int r;
 
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_link(m->cont, &ctx, ino, parent, name, &a);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_link(m->cont, &c.ctx, ino, parent, name, &a);
+    fm_change_end(req, &c);
     if (r)
         fm_reply_err(req, r);
     else
-        reply_entry(req, &cred, &a);
+        reply_entry(req, &c.cred, &a);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     int r;
 
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_unlink(m->cont, &ctx, parent, name);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_unlink(m->cont, &c.ctx, parent, name);
+    fm_change_end(req, &c);
     fm_reply_err(req, r);
 }
 
 static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     int r;
 
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_rmdir(m->cont, &ctx, parent, name);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_rmdir(m->cont, &c.ctx, parent, name);
+    fm_change_end(req, &c);
     fm_reply_err(req, r);
 }
 
@@ -153,15 +145,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
                       unsigned int flags)
 {
     struct fm *m = fm_of(req);
-    struct pst_cred cred;
-    struct pst_ctx ctx;
+    struct fm_change c;
     int r;
 
     /* The kernel's RENAME_* are the store's; RENAME_WHITEOUT is refused there. */
-    fm_cred(req, &cred);
-    cl_ctx_begin(m->cl, &cred, &ctx);
-    r = pst_store_rename(m->cont, &ctx, parent, name, new_parent, new_name, flags);
-    cl_ctx_end(m->cl, &ctx);
+    fm_change_begin(req, &c);
+    r = pst_store_rename(m->cont, &c.ctx, parent, name, new_parent, new_name, flags);
+    fm_change_end(req, &c);
     fm_reply_err(req, r);
 }
 

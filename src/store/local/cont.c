@@ -124,27 +124,14 @@ int cont_get(struct engine *e, const char *pool, const char *label, struct pst_c
 
 int cont_next(struct engine *e, const char *pool, const char *after, struct pst_cont_info *ret)
 {
-    struct key prefix = cont_key(pool, ""), from = cont_key(pool, after);
-    char label[PST_LABEL_MAX + 1] = {0};
-    struct idx_iter *it;
+    struct key prefix = cont_key(pool, "");
+    char label[PST_LABEL_MAX + 1];
+    struct wbuf v = {0};
+    int r = label_next(e, &prefix, after, label, &v);
 
-    key_u8(&from, 0);
-    it = idx_iter_new(e, NULL, &prefix, &from);
-    if (!it)
-        return -ENOMEM;
-    int r = idx_iter_next(it);
-    if (r > 0) {
-        size_t klen, vlen;
-        const uint8_t *k = idx_iter_key(it, &klen), *v = idx_iter_value(it, &vlen);
-        size_t n = klen - prefix.len;
-        if (n > PST_LABEL_MAX)
-            r = -EIO;
-        else
-            memcpy(label, k + prefix.len, n);
-        if (r > 0 && cont_decode(pool, label, v, vlen, ret))
-            r = -EIO;
-    }
-    idx_iter_free(it);
+    if (r > 0 && cont_decode(pool, label, v.data, v.len, ret))
+        r = -EIO;
+    wbuf_done(&v);
     if (r > 0)
         cont_sums(e->ns, ret);
     return r;
@@ -256,9 +243,7 @@ static int create_locked(struct engine *e, const struct pst_ctx *ctx, const char
         return r;
     strcpy(info.pool, pool);
     strcpy(info.label, label);
-    rng_secret(info.uuid, sizeof info.uuid);
-    info.uuid[6] = (uint8_t)((info.uuid[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
-    info.uuid[8] = (uint8_t)((info.uuid[8] & 0x3f) | 0x80);
+    rng_uuid(info.uuid);
     r = cont_commit(e, ctx, &info);
     if (!r)
         *ret = info;

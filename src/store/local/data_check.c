@@ -80,80 +80,53 @@ static void check_record(struct checking *k, const uint8_t *v, size_t len)
     chunk_unref(m);
 }
 
-static int check_chunks(struct checking *k)
+static int check_chunk(void *user, const uint8_t *key, size_t klen, const uint8_t *v, size_t vlen)
 {
-    struct key prefix = key_begin(KEY_CHUNK);
-    struct idx_iter *it = idx_iter_new(k->e, NULL, &prefix, NULL);
+    struct checking *k = user;
     uint64_t cont, ino;
-    int r;
 
-    if (!it)
-        return -ENOMEM;
-    while ((r = idx_iter_next(it))) {
-        size_t klen, vlen;
-        const uint8_t *key = idx_iter_key(it, &klen), *v;
-        if (r != 1 && !key)
-            break; /* told by the check of the index, as are single damaged entries */
-        if (r != 1)
-            continue;
-        v = idx_iter_value(it, &vlen);
-        if (chunk_key_parse(key, klen, &cont, &ino, &k->index)) {
-            check_problem(k->c, "a chunk record has a malformed key");
-            continue;
-        }
-        if (cont != k->cont || ino != k->ino)
-            check_object(k, cont, ino);
-        check_record(k, v, vlen);
+    if (chunk_key_parse(key, klen, &cont, &ino, &k->index)) {
+        check_problem(k->c, "a chunk record has a malformed key");
+        return 0;
     }
-    idx_iter_free(it);
-    check_used(k);
-    return r == -EIO ? 0 : r;
+    if (cont != k->cont || ino != k->ino)
+        check_object(k, cont, ino);
+    check_record(k, v, vlen);
+    return 0;
 }
 
-/* Files that have space by their record, but no chunk: check_chunks does not meet them. */
-static int check_missing(struct checking *k)
+/* A file that has space by its record, but no chunk: check_chunk does not meet it. */
+static int check_missing(void *user, const uint8_t *key, size_t klen, const uint8_t *v, size_t vlen)
 {
-    struct key prefix = key_begin(KEY_INODE);
-    struct idx_iter *it = idx_iter_new(k->e, NULL, &prefix, NULL);
-    int r;
+    struct checking *k = user;
+    struct rbuf b = rbuf_of(key, klen);
+    struct inode i;
+    uint64_t index, cont, ino;
 
-    if (!it)
-        return -ENOMEM;
-    while ((r = idx_iter_next(it))) {
-        size_t klen, vlen;
-        const uint8_t *key = idx_iter_key(it, &klen), *v;
-        if (r != 1 && !key)
-            break; /* told by the check of the index, as are single damaged entries */
-        if (r != 1)
-            continue;
-        v = idx_iter_value(it, &vlen);
-        struct rbuf b = rbuf_of(key, klen);
-        struct inode i;
-        uint64_t index, cont, ino;
-        rbuf_u8(&b);
-        cont = rbuf_be64(&b);
-        ino = rbuf_be64(&b);
-        if (rbuf_end(&b) || inode_decode(ino, v, vlen, &i))
-            continue; /* the namespace's check says so */
-        if (i.a.used && scan_chunks(k->e, cont, ino, 0, &index, 1) == 0)
-            check_problem(k->c, "container %llu, object %llu: all of its chunks are missing", (unsigned long long)cont,
-                          (unsigned long long)ino);
-        inode_done(&i);
-    }
-    idx_iter_free(it);
-    return r == -EIO ? 0 : r;
+    rbuf_u8(&b);
+    cont = rbuf_be64(&b);
+    ino = rbuf_be64(&b);
+    if (rbuf_end(&b) || inode_decode(ino, v, vlen, &i))
+        return 0; /* the namespace's check says so */
+    if (i.a.used && scan_chunks(k->e, cont, ino, 0, &index, 1) == 0)
+        check_problem(k->c, "container %llu, object %llu: all of its chunks are missing", (unsigned long long)cont,
+                      (unsigned long long)ino);
+    inode_done(&i);
+    return 0;
 }
 
 int data_check(struct engine *e, struct check *c)
 {
     struct checking k = {.e = e, .c = c};
+    struct key chunks = key_begin(KEY_CHUNK), inodes = key_begin(KEY_INODE);
     int r;
 
     if (e->opt.check_data && posix_memalign((void **)&k.buf, PST_BLOCK, VERIFY_BYTES))
         return -ENOMEM;
-    r = check_chunks(&k);
+    r = idx_each_whole(e, &chunks, check_chunk, &k);
+    check_used(&k); /* of the last object */
     if (!r)
-        r = check_missing(&k);
+        r = idx_each_whole(e, &inodes, check_missing, &k);
     free(k.buf);
     return r;
 }

@@ -428,6 +428,26 @@ void idx_iter_free(struct idx_iter *it)
     free(it);
 }
 
+int idx_each_whole(struct engine *e, const struct key *prefix, idx_entry_fn fn, void *user)
+{
+    struct idx_iter *it = idx_iter_new(e, NULL, prefix, NULL);
+    size_t klen, vlen;
+    int more, r = 0;
+    if (!it)
+        return -ENOMEM;
+    while (!r && (more = idx_iter_next(it))) {
+        const uint8_t *k = idx_iter_key(it, &klen);
+        if (more < 0 && !k)
+            break;
+        if (more < 0 || !fn)
+            continue;
+        const uint8_t *v = idx_iter_value(it, &vlen);
+        r = fn(user, k, klen, v, vlen);
+    }
+    idx_iter_free(it);
+    return r;
+}
+
 /* ---- changing ---- */
 
 struct idx_batch *idx_batch_new(void)

@@ -116,6 +116,12 @@ int idx_iter_next(struct idx_iter *it);
 const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len);
 const uint8_t *idx_iter_value(const struct idx_iter *it, size_t *ret_len);
 void idx_iter_free(struct idx_iter *it);
+/*
+ * For checks: fn for each whole entry with this prefix. Damaged ones are counted and logged, and passed over; a table file
+ * that cannot be read ends the walk. 0, -ENOMEM, or the first non-zero result of fn. fn may be NULL.
+ */
+typedef int (*idx_entry_fn)(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen);
+int idx_each_whole(struct engine *e, const struct key *prefix, idx_entry_fn fn, void *user);
 
 /* ---- transactions: a set of puts and deletes that happens whole or not at all (txn.c) ---- */
 

@@ -278,6 +278,12 @@ void cont_encode(struct wbuf *w, const struct pst_cont_info *c);
 int cont_decode(const char *pool, const char *label, const void *p, size_t n, struct pst_cont_info *ret);
 int pool_get(struct engine *e, const char *label, struct pst_pool_info *ret);
 int cont_get(struct engine *e, const char *pool, const char *label, struct pst_cont_info *ret);
+/*
+ * For keys that are a prefix and a label: the first whose label is greater than `after`, and its value appended to ret.
+ * 1, 0 at the end, or -errno.
+ */
+int label_next(struct engine *e, const struct key *prefix, const char *after, char ret_label[PST_LABEL_MAX + 1],
+               struct wbuf *ret);
 /* The pool's first container whose label is greater: 1, 0 at the end, or -errno. Namespace lock. */
 int cont_next(struct engine *e, const char *pool, const char *after, struct pst_cont_info *ret);
 /* The destroyed container's pool, for its usage. */

@@ -31,31 +31,6 @@ void ck_problem(struct nsck *s, const char *fmt, ...)
         check_problem(s->c, "%s", text);
 }
 
-int ck_each(struct nsck *s, const struct key *prefix, ck_fn fn)
-{
-    struct idx_iter *it = idx_iter_new(s->e, NULL, prefix, NULL);
-    int r;
-
-    if (!it)
-        return -ENOMEM;
-    while ((r = idx_iter_next(it))) {
-        size_t klen, vlen;
-        const uint8_t *k = idx_iter_key(it, &klen);
-        if (r < 0 && !k)
-            break; /* the iterator cannot go on */
-        if (r < 0)
-            continue;
-        const uint8_t *v = idx_iter_value(it, &vlen);
-        r = fn(s, k, klen, v, vlen);
-        if (r) {
-            idx_iter_free(it);
-            return r;
-        }
-    }
-    idx_iter_free(it);
-    return 0;
-}
-
 /* ---- pools and containers ---- */
 
 static int by_id(const void *a, const void *b)
@@ -81,8 +56,9 @@ static int cont_note(struct nsck *s, const struct ck_cont *k)
     return 0;
 }
 
-static int visit_pool(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_pool(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     char label[PST_LABEL_MAX + 1] = {0};
     struct pst_pool_info info;
 
@@ -92,8 +68,9 @@ static int visit_pool(struct nsck *s, const uint8_t *k, size_t klen, const uint8
     return 0;
 }
 
-static int visit_cont(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_cont(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct ck_cont c = {0};
     struct pst_cont_info info;
     struct wbuf w = {0};
@@ -120,8 +97,9 @@ static int visit_cont(struct nsck *s, const uint8_t *k, size_t klen, const uint8
     return cont_note(s, &c);
 }
 
-static int visit_cont_id(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_cont_id(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     const struct ck_cont *c = klen == 9 ? cont_known(s, ck_number(k, 1)) : NULL;
 
     (void)v, (void)vlen;
@@ -131,8 +109,9 @@ static int visit_cont_id(struct nsck *s, const uint8_t *k, size_t klen, const ui
     return 0;
 }
 
-static int visit_dead(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_dead(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct ck_cont c = {.dead = true, .label = "(destroyed)"};
     uint8_t uuid[16];
 
@@ -183,8 +162,9 @@ static int check_strays(struct nsck *s, enum key_space space)
     }
 }
 
-static int visit_unknown(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_unknown(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     (void)v, (void)vlen;
     ck_problem(s, "index: a key of %zu bytes in the unknown space 0x%02x", klen, k[0]);
     return 1; /* one finding per space */
@@ -205,15 +185,16 @@ static int check_spaces(struct nsck *s)
         if (memchr(per_cont, b, sizeof per_cont) || memchr(others, b, sizeof others))
             continue;
         struct key prefix = key_begin((enum key_space)b);
-        int r = ck_each(s, &prefix, visit_unknown);
+        int r = idx_each_whole(s->e, &prefix, visit_unknown, s);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int visit_reply(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_reply(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     uint32_t day;
     (void)k;
     if (klen != 21 || reply_day(v, vlen, &day))
@@ -241,12 +222,12 @@ static void check_counter(struct nsck *s)
 static int load(struct nsck *s)
 {
     struct key pools = key_begin(KEY_POOL), conts = key_begin(KEY_CONT), dead = key_begin(KEY_CONT_GC);
-    int r = ck_each(s, &pools, visit_pool);
+    int r = idx_each_whole(s->e, &pools, visit_pool, s);
 
     if (!r)
-        r = ck_each(s, &conts, visit_cont);
+        r = idx_each_whole(s->e, &conts, visit_cont, s);
     if (!r)
-        r = ck_each(s, &dead, visit_dead);
+        r = idx_each_whole(s->e, &dead, visit_dead, s);
     if (!r && s->nconts) {
         qsort(s->conts, s->nconts, sizeof *s->conts, by_id);
         check_ids(s);
@@ -261,7 +242,7 @@ int ns_check(struct engine *e, struct check *c)
     int r = load(&s);
 
     if (!r)
-        r = ck_each(&s, &ids, visit_cont_id);
+        r = idx_each_whole(s.e, &ids, visit_cont_id, &s);
     for (size_t i = 0; !r && i < s.nconts; i++) {
         s.k = &s.conts[i];
         r = ck_container(&s);
@@ -270,7 +251,7 @@ int ns_check(struct engine *e, struct check *c)
     if (!r)
         r = check_spaces(&s);
     if (!r)
-        r = ck_each(&s, &replies, visit_reply);
+        r = idx_each_whole(s.e, &replies, visit_reply, &s);
     if (!r)
         check_counter(&s);
     free(s.conts);

@@ -46,12 +46,6 @@ struct nsck {
     uint32_t made; /* objects that repairs made */
 };
 
-/*
- * Calls fn for each readable entry; the damaged ones were named by the walk over the whole index. 0, or fn's first
- * error.
- */
-typedef int (*ck_fn)(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen);
-int ck_each(struct nsck *s, const struct key *prefix, ck_fn fn);
 /* The big-endian number at an offset of a key. */
 uint64_t ck_number(const uint8_t *k, size_t at);
 /* A finding about the container at hand: "pool/container: ..." */

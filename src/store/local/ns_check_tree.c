@@ -39,8 +39,9 @@ static int room(void **array, size_t *cap, size_t n, size_t size)
     return 0;
 }
 
-static int visit_inode(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_inode(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct inode i;
     uint64_t ino = klen == 17 ? ck_number(k, 9) : 0;
 
@@ -132,8 +133,9 @@ static int check_target(struct nsck *s, uint64_t dir, const char *name, const st
     return 1;
 }
 
-static int visit_dirent(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_dirent(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     char name[PST_NAME_MAX + 1] = {0};
     struct dent d;
 
@@ -160,8 +162,9 @@ static int visit_dirent(struct nsck *s, const uint8_t *k, size_t klen, const uin
 }
 
 /* The other direction: a place in a listing without its entry is an entry that was lost. */
-static int visit_cookie(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_cookie(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct dent d, there;
     char name[PST_NAME_MAX + 1];
     struct wbuf w = {0};
@@ -202,8 +205,9 @@ static int visit_cookie(struct nsck *s, const uint8_t *k, size_t klen, const uin
 
 /* ---- the rest ---- */
 
-static int visit_xattr(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_xattr(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct ck_obj *o = klen > 17 ? ck_find(s, ck_number(k, 9)) : NULL;
 
     if (!o) {
@@ -217,8 +221,9 @@ static int visit_xattr(struct nsck *s, const uint8_t *k, size_t klen, const uint
     return 0;
 }
 
-static int visit_orphan(struct nsck *s, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+static int visit_orphan(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
 {
+    struct nsck *s = user;
     struct ck_obj *o = klen == 17 ? ck_find(s, ck_number(k, 9)) : NULL;
 
     (void)v, (void)vlen;
@@ -360,7 +365,7 @@ int ck_container(struct nsck *s)
 {
     static const struct {
         enum key_space space;
-        ck_fn fn;
+        idx_entry_fn fn;
     } walks[] = {{KEY_INODE, visit_inode}, {KEY_DIRENT, visit_dirent}, {KEY_COOKIE, visit_cookie},
                  {KEY_XATTR, visit_xattr}, {KEY_ORPHAN, visit_orphan}};
 
@@ -371,7 +376,7 @@ int ck_container(struct nsck *s)
     for (size_t i = 0; i < (s->k->dead ? 1 : ARRAY_SIZE(walks)); i++) {
         struct key prefix = key_begin(walks[i].space);
         key_u64(&prefix, s->k->id);
-        int r = ck_each(s, &prefix, walks[i].fn);
+        int r = idx_each_whole(s->e, &prefix, walks[i].fn, s);
         if (r)
             return r;
     }

@@ -134,16 +134,7 @@ static int begin_writing(struct engine *e, bool made, const struct errmsg *m)
 static int verify_index(struct engine *e)
 {
     struct key all = {.len = 0};
-    struct idx_iter *it = idx_iter_new(e, NULL, &all, NULL);
-    size_t len;
-    int r;
-    if (!it)
-        return -ENOMEM;
-    while ((r = idx_iter_next(it)))
-        if (r < 0 && !idx_iter_key(it, &len))
-            break;
-    idx_iter_free(it);
-    return 0;
+    return idx_each_whole(e, &all, NULL, NULL);
 }
 
 static int open_parts(struct engine *e, const struct errmsg *m)

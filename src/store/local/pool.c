@@ -135,9 +135,7 @@ static int create_locked(struct engine *e, const struct pst_ctx *ctx, const stru
     if (r != -ENOENT)
         return r ? r : -EEXIST;
     memcpy(info.label, in->label, strlen(in->label) + 1);
-    rng_secret(info.uuid, sizeof info.uuid);
-    info.uuid[6] = (uint8_t)((info.uuid[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
-    info.uuid[8] = (uint8_t)((info.uuid[8] & 0x3f) | 0x80);
+    rng_uuid(info.uuid);
     r = pool_commit(e, ctx, &info);
     if (!r)
         *ret = info;
@@ -172,29 +170,46 @@ int local_pool_query(struct pst_store *st, const struct pst_ctx *ctx, const char
     return r;
 }
 
-/* The first pool whose label is greater; 1, 0 at the end, or -errno. */
-static int pool_next(struct engine *e, const char *after, struct pst_pool_info *ret)
+int label_next(struct engine *e, const struct key *prefix, const char *after, char ret_label[PST_LABEL_MAX + 1],
+               struct wbuf *ret)
 {
-    struct key prefix = key_begin(KEY_POOL), from = pool_key(after);
+    struct key from = *prefix;
     struct idx_iter *it;
-    char label[PST_LABEL_MAX + 1] = {0};
 
+    key_bytes(&from, after, strlen(after));
     key_u8(&from, 0);
-    it = idx_iter_new(e, NULL, &prefix, &from);
+    it = idx_iter_new(e, NULL, prefix, &from);
     if (!it)
         return -ENOMEM;
     int r = idx_iter_next(it);
     if (r > 0) {
         size_t klen, vlen;
         const uint8_t *k = idx_iter_key(it, &klen), *v = idx_iter_value(it, &vlen);
-        if (klen - 1 > PST_LABEL_MAX)
+        size_t n = klen - prefix->len;
+        if (n > PST_LABEL_MAX) {
             r = -EIO;
-        else
-            memcpy(label, k + 1, klen - 1);
-        if (r > 0 && pool_decode(label, v, vlen, ret))
-            r = -EIO;
+        } else {
+            memcpy(ret_label, k + prefix->len, n);
+            ret_label[n] = 0;
+            wbuf_put(ret, v, vlen);
+            r = ret->err ? ret->err : r;
+        }
     }
     idx_iter_free(it);
+    return r;
+}
+
+/* The first pool whose label is greater; 1, 0 at the end, or -errno. */
+static int pool_next(struct engine *e, const char *after, struct pst_pool_info *ret)
+{
+    struct key prefix = key_begin(KEY_POOL);
+    char label[PST_LABEL_MAX + 1];
+    struct wbuf v = {0};
+    int r = label_next(e, &prefix, after, label, &v);
+
+    if (r > 0 && pool_decode(label, v.data, v.len, ret))
+        r = -EIO;
+    wbuf_done(&v);
     if (r > 0)
         pool_sums(e->ns, ret);
     return r;
@@ -227,35 +242,32 @@ int local_pool_list(struct pst_store *st, const struct pst_ctx *ctx, const char 
 
 /* ---- destroy ---- */
 
-/* The pool's containers in turn, each in a transaction of its own: a crash in between leaves the rest. */
-static int destroy_conts(struct engine *e, const char *pool)
+/* fn for each container of the pool, until one fails. */
+static int each_cont(struct engine *e, const char *pool, int (*fn)(struct engine *e, const struct pst_cont_info *info))
 {
-    const struct pst_ctx none = {0};
     struct pst_cont_info info;
     char label[PST_LABEL_MAX + 1] = "";
     int r;
 
     while ((r = cont_next(e, pool, label, &info)) > 0) {
         strcpy(label, info.label);
-        r = cont_remove(e, &none, &info);
+        r = fn(e, &info);
         if (r)
-            return r;
+            break;
     }
     return r;
 }
 
-static int busy_conts(struct engine *e, const char *pool)
+static int busy_cont(struct engine *e, const struct pst_cont_info *info)
 {
-    struct pst_cont_info info;
-    char label[PST_LABEL_MAX + 1] = "";
-    int r;
+    return cont_is_busy(e->ns, info->id) ? -EBUSY : 0;
+}
 
-    while ((r = cont_next(e, pool, label, &info)) > 0) {
-        strcpy(label, info.label);
-        if (cont_is_busy(e->ns, info.id))
-            return -EBUSY;
-    }
-    return r;
+/* Each in a transaction of its own: a crash in between leaves the rest. */
+static int destroy_cont(struct engine *e, const struct pst_cont_info *info)
+{
+    const struct pst_ctx none = {0};
+    return cont_remove(e, &none, info);
 }
 
 static int destroy_locked(struct engine *e, const struct pst_ctx *ctx, const char *pool, bool force)
@@ -273,9 +285,9 @@ static int destroy_locked(struct engine *e, const struct pst_ctx *ctx, const cha
         return -EPERM;
     r = cont_next(e, pool, "", &first);
     if (r > 0)
-        r = !force ? -ENOTEMPTY : busy_conts(e, pool);
+        r = !force ? -ENOTEMPTY : each_cont(e, pool, busy_cont);
     if (!r)
-        r = destroy_conts(e, pool);
+        r = each_cont(e, pool, destroy_cont);
     if (r)
         return r;
     struct key k = pool_key(pool);

@@ -7,6 +7,8 @@
 
 /* Fills buf from the kernel's generator; aborts if there is none (keys must never be weak). */
 void rng_secret(void *buf, size_t len);
+/* A random UUID: RFC 4122, version 4. */
+void rng_uuid(uint8_t ret[16]);
 
 /* xoshiro256** (Blackman and Vigna, public domain algorithm): repeatable, not for secrets. One owner at a time. */
 struct rng {
