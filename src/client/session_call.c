@@ -100,7 +100,7 @@ static void on_reply(struct session *s, PB(NamespaceReply) *reply)
         }
     }
     pthread_mutex_unlock(&s->lock);
-    penstock__v1__namespace_reply__free_unpacked(reply, NULL); /* its request was given up, or only posted */
+    penstock__v1__namespace_reply__free_unpacked(reply, NULL); /* its request was given up */
 }
 
 static void end_waiters(struct session *s)
@@ -316,12 +316,6 @@ void session_call_done(struct session_call *c)
     if (c->reply)
         penstock__v1__namespace_reply__free_unpacked(c->reply, NULL);
     c->reply = NULL;
-}
-
-bool session_post(struct session *s, struct session_call *c)
-{
-    scoped_lock(&s->lock);
-    return s->up && send_now(s, c, ++s->last_tag) == 0;
 }
 
 int session_begin(struct session *s, struct session_call *c, struct session_async *a)

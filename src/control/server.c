@@ -26,7 +26,7 @@ static int handle(struct ctl_req *q, const struct ctl_method *m, const void *msg
     if (!out)
         return -ENOMEM;
     protobuf_c_message_init(m->out, out);
-    r = m->fn(q, in, out);
+    r = ctl_result(q, m->fn(q, in, out));
     *ret = out;
     return r;
 }

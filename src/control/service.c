@@ -38,6 +38,11 @@ int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
     return err;
 }
 
+int ctl_result(struct ctl_req *q, int r)
+{
+    return r < 0 && q->sess && !sess_alive(q->sess) ? ctl_fail(q, -ESTALE, "the session has ended") : r;
+}
+
 int ctl_still_wanted(struct ctl_req *q)
 {
     if (rpc_cancelled(q->call))

@@ -93,6 +93,11 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c);
 void ctl_req_done(struct ctl_req *q);
 /* Returns err. */
 int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/*
+ * What a request ends with. What fails when its session has ended meanwhile may fail for that alone (its handles are
+ * gone): then -ESTALE, by which the client asks again in its next session.
+ */
+int ctl_result(struct ctl_req *q, int r);
 /* -ECANCELED or -ETIMEDOUT when nobody waits for the reply any more. */
 int ctl_still_wanted(struct ctl_req *q);
 /* Finds the session (q->sess); -ESTALE. */

@@ -370,10 +370,29 @@ uint64_t sess_cont_id(const struct sess_cont *sc)
     return sc->id;
 }
 
-int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle)
+/* Needs mu. What the request (slot, seq) got, kept for its retry. */
+static void remember(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle, uint32_t rights)
+{
+    if (!seq || slot >= PST_SLOTS_MAX)
+        return;
+    if (!s->made)
+        s->made = calloc(PST_SLOTS_MAX, sizeof *s->made);
+    if (s->made) /* without memory a retry opens once more (a handle that lives until the session ends), or gets EBADF */
+        s->made[slot] = (struct made){seq, handle, rights};
+}
+
+/* Needs mu. Has this request closed the handle before? Handles are not used twice in a session. */
+static bool closed_before(const struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle)
+{
+    const struct made *m = s->made && seq && slot < PST_SLOTS_MAX ? &s->made[slot] : NULL;
+    return m && m->seq == seq && m->rights == MADE_CLOSED && m->handle == handle;
+}
+
+int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq)
 {
     struct list objects = LIST_INIT(objects);
     struct sess_cont *sc;
+    bool done;
 
     pthread_mutex_lock(&t->mu);
     sc = atomic_load(&s->alive) ? idmap_remove(&s->conts, handle) : NULL;
@@ -382,10 +401,12 @@ int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle)
         list_splice_back(&objects, &sc->objects);
         list_for_each(it, &objects)
             idmap_remove(&s->objects, list_entry(it, struct object, link)->handle);
+        remember(s, slot, seq, handle, MADE_CLOSED);
     }
+    done = !sc && closed_before(s, slot, seq, handle);
     pthread_mutex_unlock(&t->mu);
     if (!sc)
-        return sess_refused_as(t, REFUSE_HANDLE, -EBADF);
+        return done ? 0 : sess_refused_as(t, REFUSE_HANDLE, -EBADF);
     objects_drop(t, &objects);
     cont_drop(sc);
     return 0;
@@ -412,17 +433,6 @@ uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id)
 }
 
 /* ---- objects ---- */
-
-/* Needs mu. What the request (slot, seq) got, kept for its retry. */
-static void remember(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle, uint32_t rights)
-{
-    if (!seq || slot >= PST_SLOTS_MAX)
-        return;
-    if (!s->made)
-        s->made = calloc(PST_SLOTS_MAX, sizeof *s->made);
-    if (s->made) /* without memory a retry opens once more: a handle that lives until the session ends */
-        s->made[slot] = (struct made){seq, handle, rights};
-}
 
 int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
                     uint32_t slot, uint64_t seq, uint64_t *ret_handle)
@@ -471,17 +481,21 @@ bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc
     return true;
 }
 
-int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle)
+int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq)
 {
     struct object *o;
+    bool done;
 
     pthread_mutex_lock(&t->mu);
     o = atomic_load(&s->alive) ? idmap_remove(&s->objects, handle) : NULL;
-    if (o)
+    if (o) {
         list_del(&o->link);
+        remember(s, slot, seq, handle, MADE_CLOSED);
+    }
+    done = !o && closed_before(s, slot, seq, handle);
     pthread_mutex_unlock(&t->mu);
     if (!o)
-        return sess_refused_as(t, REFUSE_HANDLE, -EBADF);
+        return done ? 0 : sess_refused_as(t, REFUSE_HANDLE, -EBADF);
     object_drop(t, o);
     return 0;
 }

@@ -36,7 +36,8 @@ struct sess {
     uint64_t expires_ns, next_handle;
     struct idmap conts, objects; /* by handle */
     uint32_t ntickets;
-    /* The open that each slot's last request made, for its retry. Allocated at first use. */
+    /* What each slot's last request opened or closed, for its retry. Allocated at first use. */
+#define MADE_CLOSED UINT32_MAX /* rights: the request closed the handle */
     struct made {
         uint64_t seq, handle;
         uint32_t rights;

@@ -131,7 +131,7 @@ static int ns_close(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(CloseRequest) *in = in_;
     (void)out;
-    return sess_object_close(q->s->sess, q->sess, in->handle);
+    return sess_object_close(q->s->sess, q->sess, in->handle, q->ctx.id.slot, q->ctx.id.seq);
 }
 
 /* ---- what makes names ---- */
@@ -548,7 +548,7 @@ static int stream_one(struct ctl_req *q, const PB(NamespaceRequest) * in, PB(Nam
         return -ENOMEM;
     protobuf_c_message_init(op->out, reply);
     /* The members of each oneof are pointers to messages: one stands for all. */
-    r = run(q, op, in->lookup, reply);
+    r = ctl_result(q, run(q, op, in->lookup, reply));
     if (r)
         return r;
     out->op_case = op->reply;

@@ -138,8 +138,10 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     if (r)
         return r;
     r = open_reply(q, out_);
-    if (r)
+    if (r) {
         sess_close(q->s->sess, sess_id(q->sess));
+        sess_put(take_ptr(q->sess));
+    }
     return r;
 }
 

@@ -350,6 +350,43 @@ static void a_revoked_capability_is_refused_where_it_is_bound(void **state)
     raw_close(&carol);
 }
 
+/* Reads until its connection ends: the first answer that is neither data nor the end. */
+static void *read_on(void *arg)
+{
+    struct raw_conn *k = arg;
+    struct dp_request r = {.opcode = DP_READ, .flags = DP_F_INLINE, .cap = 1, .ino = ino, .length = 8};
+    int e;
+
+    do
+        e = raw_call(k, &r);
+    while (e == 0);
+    return (void *)(intptr_t)e;
+}
+
+/* What is left of a session is asked for again in the next one: an answer that says "revoked" would go to the user. */
+static void a_session_that_ends_while_data_flows_answers_nothing_more(void **state)
+{
+    struct raw carol;
+    struct raw_conn k;
+    struct cap cap;
+    pthread_t id;
+    void *end;
+    (void)state;
+
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(raw_open(&carol, addr, token, "p", "c"), 0);
+        assert_int_equal(raw_grant(&carol, ino, CAP_READ, 0, 0, 0, &cap, NULL), 0);
+        assert_int_equal(raw_connect_new(&carol, &k), 0);
+        assert_int_equal(raw_bind(&k, 1, &cap), 0);
+        assert_int_equal(pthread_create(&id, NULL, read_on, &k), 0);
+        assert_int_equal(raw_end_session(&carol), 0);
+        pthread_join(id, &end);
+        assert_int_equal((intptr_t)end, -ENOTCONN);
+        raw_disconnect(&k);
+        raw_close(&carol);
+    }
+}
+
 static void a_forged_or_foreign_capability_is_not_bound(void **state)
 {
     struct cap forged = whole, wide, part, bobs;
@@ -557,6 +594,7 @@ int main(void)
         T(ranges_outside_are_refused),
         T(an_expired_capability_is_refused),
         T(a_revoked_capability_is_refused_where_it_is_bound),
+        T(a_session_that_ends_while_data_flows_answers_nothing_more),
         T(a_forged_or_foreign_capability_is_not_bound),
         T(a_narrowed_capability_is_as_narrow),
         T(a_ticket_is_good_once_and_where_it_was_made_for),

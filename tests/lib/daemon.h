@@ -35,6 +35,8 @@ struct proxy;
 struct proxy *proxy_start(const struct daemon *d, unsigned every, unsigned seed);
 void proxy_every(struct proxy *p, unsigned every);
 unsigned proxy_cuts(struct proxy *p);
+/* What clients send is thrown away from now on; off: and the connections on which that happened are cut. */
+void proxy_swallow(struct proxy *p, bool on);
 void proxy_stop(struct proxy *p);
 
 #endif

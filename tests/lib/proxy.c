@@ -20,10 +20,11 @@ struct proxy {
     int listener[LISTENERS], port[LISTENERS];
     struct pair {
         int client, server; /* -1: free */
+        bool swallowed;
     } pair[PAIRS_MAX];
     unsigned seed, left;
     _Atomic unsigned every, cuts;
-    _Atomic bool stop;
+    _Atomic bool stop, swallow;
 };
 
 static int bind_to(const char *host, int port)
@@ -55,7 +56,7 @@ static void take(struct proxy *p, int i)
     }
     setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    p->pair[k] = (struct pair){c, s};
+    p->pair[k] = (struct pair){.client = c, .server = s};
 }
 
 static void cut(struct pair *x)
@@ -96,6 +97,10 @@ static void move(struct proxy *p, struct pair *x, bool from_server)
     char b[65536];
     ssize_t n = recv(from_server ? x->server : x->client, b, sizeof b, 0);
 
+    if (n > 0 && !from_server && atomic_load(&p->swallow)) {
+        x->swallowed = true;
+        return;
+    }
     if (n <= 0 || (from_server && drop_now(p)) || !write_all(from_server ? x->client : x->server, b, n))
         cut(x);
 }
@@ -114,6 +119,8 @@ static void *run(void *arg)
         }
         poll(fds, LISTENERS + 2 * PAIRS_MAX, 50);
         for (int i = 0; i < PAIRS_MAX; i++) {
+            if (p->pair[i].client >= 0 && p->pair[i].swallowed && !atomic_load(&p->swallow))
+                cut(&p->pair[i]);
             if (p->pair[i].client >= 0 && fds[LISTENERS + 2 * i].revents)
                 move(p, &p->pair[i], false);
             if (p->pair[i].client >= 0 && fds[LISTENERS + 2 * i + 1].revents)
@@ -147,6 +154,11 @@ struct proxy *proxy_start(const struct daemon *d, unsigned every, unsigned seed)
 void proxy_every(struct proxy *p, unsigned every)
 {
     atomic_store(&p->every, every);
+}
+
+void proxy_swallow(struct proxy *p, bool on)
+{
+    atomic_store(&p->swallow, on);
 }
 
 unsigned proxy_cuts(struct proxy *p)

@@ -340,6 +340,12 @@ class Namespace(Shared):
         n.Close(ns.CloseRequest(header=h, handle=r.open.handle))
         self.fails(Code.NOT_FOUND, "ENOENT", n.Getattr, ns.GetattrRequest(header=h, ino=r.attr.ino))
         self.fails(Code.INVALID_ARGUMENT, "EBADF", n.Close, ns.CloseRequest(header=h, handle=r.open.handle))
+        r = n.Create(ns.CreateRequest(header=h, parent=self.dir, name=b"g", mode=0o400, open=True, accmode=4))
+        again = c.header(request_id=co.RequestId(slot=9, sequence=1))
+        for _ in range(2):
+            n.Close(ns.CloseRequest(header=again, handle=r.open.handle))
+        self.fails(Code.INVALID_ARGUMENT, "EBADF", n.Close, ns.CloseRequest(
+            header=c.header(request_id=co.RequestId(slot=9, sequence=2)), handle=r.open.handle))
 
     def test_the_creator_may_open_what_the_mode_forbids(self):
         c = self.client(b"alice-token")
@@ -651,6 +657,13 @@ class Capabilities(Shared):
         self.assertEqual(alice.caps.Revoke(cap.RevokeRequest(session=alice.session, container=alice.handle)).keys, 0)
         self.fails(Code.INVALID_ARGUMENT, "EINVAL", alice.caps.Revoke, cap.RevokeRequest(session=alice.session))
         self.assertEqual(self.present(self.f.open.capability)[0], "ok")
+
+    def test_a_capability_outlives_the_handle_that_it_came_with(self):
+        self.c.ns.Close(ns.CloseRequest(header=self.c.header(), handle=self.f.open.handle))
+        self.assertEqual(self.present(self.f.open.capability)[0], "ok")
+        self.assertEqual(self.use(self.f.attr.ino, 4), ["ok"])
+        self.c.caps.Revoke(cap.RevokeRequest(session=self.c.session, container=self.c.handle))
+        self.assertEqual(self.use(self.f.attr.ino, 4), ["err", "EKEYREVOKED"])
 
     def test_capabilities_end_with_the_session_and_with_the_container_handle(self):
         c = self.f.open.capability

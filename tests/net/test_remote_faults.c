@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 
 static const char *program, *self;
@@ -146,6 +147,43 @@ static void lost_answers_make_nothing_happen_twice(void **state)
     assert_true(proxy_cuts(p) >= 10);
     check_records(fs, "/log", rounds);
     assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    proxy_stop(p);
+    unsetenv("PENSTOCK_TOKEN_FILE");
+    assert_int_equal(daemon_stop(&d), 0);
+    daemon_done(&d);
+    free(buf);
+}
+
+/* An unlinked file goes with its last handle: also when the request that closes it is lost with its connection. */
+static void a_lost_close_is_sent_again(void **state)
+{
+    struct daemon d;
+    struct proxy *p;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    struct statvfs before, now;
+    char *buf = calloc(1, MiB);
+
+    (void)state;
+    assert_true(daemon_start(&d, program, (const char *[]){"--data-advertise", "127.0.0.2", NULL}));
+    p = proxy_start(&d, 0, (unsigned)seed);
+    fs = connect_by_proxy(&d, "close");
+    assert_int_equal(pst_statvfs(fs, &before), 0);
+    f = api_open_new(fs, "/f", 0);
+    assert_int_equal(pst_pwrite(f, buf, MiB, 0), MiB);
+    assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_unlink(fs, "/f"), 0);
+    assert_int_equal(pst_statvfs(fs, &now), 0);
+    assert_true(now.f_bfree < before.f_bfree);
+    proxy_swallow(p, true);
+    assert_int_equal(pst_close(f), 0);
+    nap(300);
+    proxy_swallow(p, false);
+    do { /* for ever, if the handle is forgotten: until the lease is over, 30 s and more after the last renewal */
+        nap(20);
+        assert_int_equal(pst_statvfs(fs, &now), 0);
+    } while (now.f_files - now.f_ffree != before.f_files - before.f_ffree);
     assert_int_equal(pst_disconnect(fs), 0);
     proxy_stop(p);
     unsetenv("PENSTOCK_TOKEN_FILE");
@@ -543,6 +581,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_answers_make_nothing_happen_twice),
+        cmocka_unit_test(a_lost_close_is_sent_again),
         cmocka_unit_test(a_drained_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(a_killed_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(an_fsync_after_a_crash_tells_of_lost_writes),

@@ -172,9 +172,9 @@ static void handles_belong_to_their_session(void **state)
     (void)state;
     assert_int_equal(sess_object_add(t, a, sc, 5, CAP_READ, 3, 1, &oa), 0);
     assert_null(sess_cont_get(t, b, ca));
-    assert_int_equal(sess_cont_close(t, b, ca), -EBADF);
-    assert_int_equal(sess_object_close(t, b, oa), -EBADF);
-    assert_int_equal(sess_object_close(t, a, ca), -EBADF); /* a container's handle is no object's */
+    assert_int_equal(sess_cont_close(t, b, ca, 0, 0), -EBADF);
+    assert_int_equal(sess_object_close(t, b, oa, 0, 0), -EBADF);
+    assert_int_equal(sess_object_close(t, a, ca, 0, 0), -EBADF); /* a container's handle is no object's */
     assert_int_equal(sess_refused(t, REFUSE_HANDLE), 4);
     assert_true(sess_object_find(t, a, sc, 5, CAP_READ, 3, 1, &got));
     assert_true(got == oa);
@@ -184,14 +184,37 @@ static void handles_belong_to_their_session(void **state)
     assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 4, 1, &got));
     assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 3, 0, &got));
     assert_false(sess_object_find(t, b, sc, 5, CAP_READ, 3, 1, &got));
-    assert_int_equal(sess_object_close(t, a, oa), 0);
-    assert_int_equal(sess_object_close(t, a, oa), -EBADF);
+    assert_int_equal(sess_object_close(t, a, oa, 0, 0), 0);
+    assert_int_equal(sess_object_close(t, a, oa, 0, 0), -EBADF);
     assert_false(sess_object_find(t, a, sc, 5, CAP_READ, 3, 1, &got));
     assert_string_equal(events, "o5 ");
     sess_cont_put(sc);
-    assert_int_equal(sess_cont_close(t, a, ca), 0);
+    assert_int_equal(sess_cont_close(t, a, ca, 0, 0), 0);
     assert_string_equal(events, "o5 c1 ");
     sess_put(a);
+    sess_put(b);
+}
+
+static void a_retried_close_finds_it_done(void **state)
+{
+    struct sess *s = open_at(&alice, 0), *b = open_at(&bob, 0);
+    uint64_t c = add_cont(s, 1, 11), o;
+    struct sess_cont *sc = sess_cont_get(t, s, c);
+    (void)state;
+    assert_int_equal(sess_object_add(t, s, sc, 5, CAP_READ, 3, 1, &o), 0);
+    sess_cont_put(sc);
+    assert_int_equal(sess_object_close(t, s, o, 3, 2), 0);
+    assert_int_equal(sess_object_close(t, s, o, 3, 2), 0);
+    assert_int_equal(sess_object_close(t, s, o + 1, 3, 2), -EBADF);
+    assert_int_equal(sess_object_close(t, s, o, 3, 3), -EBADF); /* another request */
+    assert_int_equal(sess_object_close(t, s, o, 4, 2), -EBADF);
+    assert_int_equal(sess_object_close(t, s, o, 0, 0), -EBADF);
+    assert_int_equal(sess_object_close(t, b, o, 3, 2), -EBADF);
+    assert_int_equal(sess_cont_close(t, s, c, 5, 9), 0);
+    assert_int_equal(sess_cont_close(t, s, c, 5, 9), 0);
+    assert_int_equal(sess_cont_close(t, s, c, 5, 10), -EBADF);
+    assert_string_equal(events, "o5 c1 ");
+    sess_put(s);
     sess_put(b);
 }
 
@@ -205,10 +228,10 @@ static void closing_a_container_closes_its_objects_only(void **state)
     assert_int_equal(sess_object_add(t, s, sc2, 6, CAP_READ, 0, 0, &o2), 0);
     sess_cont_put(sc1);
     sess_cont_put(sc2);
-    assert_int_equal(sess_cont_close(t, s, c1), 0);
+    assert_int_equal(sess_cont_close(t, s, c1, 0, 0), 0);
     assert_string_equal(events, "o5 c1 ");
-    assert_int_equal(sess_object_close(t, s, o1), -EBADF);
-    assert_int_equal(sess_object_close(t, s, o2), 0);
+    assert_int_equal(sess_object_close(t, s, o1, 0, 0), -EBADF);
+    assert_int_equal(sess_object_close(t, s, o2, 0, 0), 0);
     sess_put(s);
 }
 
@@ -340,7 +363,7 @@ static void revocation_reaches_as_far_as_it_is_told(void **state)
     assert_true(!sess_key_alive(t, ka1) && !sess_key_alive(t, ka2));
     kb1 = mint(b, b1);
     assert_int_equal(sess_revoke_session(t, sess_id(a), 15), 0);
-    assert_int_equal(sess_cont_close(t, b, b1), 0);
+    assert_int_equal(sess_cont_close(t, b, b1, 0, 0), 0);
     assert_false(sess_key_alive(t, kb1)); /* a key ends with its handle */
     sess_put(a);
     sess_put(b);
@@ -453,6 +476,7 @@ int main(void)
         T(closing_frees_objects_before_containers),
         T(a_container_in_use_outlives_its_session),
         T(handles_belong_to_their_session),
+        T(a_retried_close_finds_it_done),
         T(closing_a_container_closes_its_objects_only),
         T(everything_is_bounded),
         T(a_ticket_works_once_in_time_on_its_shard),

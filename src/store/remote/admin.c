@@ -271,7 +271,7 @@ static void close_handle(struct remote *r, uint64_t handle)
     ProtobufCMessage *m;
 
     req.handle = handle;
-    if (session_unary(r->session, CONTS "Close", &req.base, NULL, false, false, &penstock__v1__empty__descriptor, &m,
+    if (session_unary(r->session, CONTS "Close", &req.base, NULL, true, false, &penstock__v1__empty__descriptor, &m,
                       NULL) == 0)
         protobuf_c_message_free_unpacked(m, NULL);
 }
@@ -288,12 +288,15 @@ int remote_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char
         return -ENOMEM;
     rc->c.store = st;
     pthread_mutex_init(&rc->lock, NULL);
+    pthread_cond_init(&rc->closed, NULL);
+    list_init(&rc->closing);
     for (size_t i = 0; i < OBJ_BUCKETS; i++)
         list_init(&rc->objects[i]);
     do { /* a session that ended after the answer took the handle with it */
         e = open_once(r, pool, label, ctx->cred, false, &rc->c.info, &handle, &epoch);
         if (e < 0) {
             pthread_mutex_destroy(&rc->lock);
+            pthread_cond_destroy(&rc->closed);
             free(rc);
             return e;
         }
@@ -325,6 +328,7 @@ void remote_cont_close(struct pst_cont *c)
         close_handle(r, atomic_load(&rc->handle));
     remote_objects_done(rc);
     pthread_mutex_destroy(&rc->lock);
+    pthread_cond_destroy(&rc->closed);
     free(rc);
 }
 

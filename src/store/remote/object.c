@@ -17,56 +17,10 @@ static struct robject *find(struct rcont *rc, uint64_t ino)
     return NULL;
 }
 
-/* ---- closing handles: nobody waits for it, but none is forgotten while its session lives ---- */
-
-static bool post_close(struct rcont *rc, uint64_t handle)
-{
-    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
-    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
-    PB(CloseRequest) in = PENSTOCK__V1__CLOSE_REQUEST__INIT;
-    struct session_call call = {.req = &req, .header = &header, .container = &rc->handle};
-
-    in.header = &header;
-    in.handle = handle;
-    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_CLOSE;
-    req.close = &in;
-    return session_post(remote_of(rc->c.store)->session, &call);
-}
-
-static void close_later(struct rcont *rc, uint64_t handle, uint64_t epoch)
-{
-    if (rc->late_epoch != epoch) {
-        rc->nlate = 0;
-        rc->late_epoch = epoch;
-    }
-    if (rc->nlate == rc->late_cap) {
-        size_t n = rc->late_cap ? 2 * rc->late_cap : 16;
-        uint64_t *p = realloc(rc->late, n * sizeof *p);
-        if (!p)
-            return; /* it ends with the session */
-        rc->late = p;
-        rc->late_cap = n;
-    }
-    rc->late[rc->nlate++] = handle;
-}
-
-/* rcont.lock held. */
-static void close_handle(struct rcont *rc, uint64_t handle, uint64_t epoch)
-{
-    uint64_t now = session_epoch(remote_of(rc->c.store)->session);
-
-    if (rc->late_epoch != now)
-        rc->nlate = 0; /* those of a session that is gone are closed */
-    while (rc->nlate && post_close(rc, rc->late[rc->nlate - 1]))
-        rc->nlate--;
-    if (epoch == now && !post_close(rc, handle))
-        close_later(rc, handle, epoch);
-}
-
 static void drop(struct rcont *rc, struct rhandle *h)
 {
     if (h->used)
-        close_handle(rc, h->handle, h->epoch);
+        remote_close_handle(rc, h->handle, h->epoch);
     h->used = false;
 }
 
@@ -113,7 +67,7 @@ static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
     if (o->err == 0)
         for (size_t i = 0; i < OBJ_HANDLES; i++)
             if (covers(&o->h[i], h->accmode)) {
-                close_handle(rc, h->handle, h->epoch);
+                remote_close_handle(rc, h->handle, h->epoch);
                 return 0;
             }
     /* In the place of one that it covers, or in a free one: with two places there always is one. */
@@ -142,7 +96,7 @@ static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) *in, 
         return -ECONNRESET;
     e = add(rc, ino, &h);
     if (e < 0)
-        close_handle(rc, h.handle, epoch);
+        remote_close_handle(rc, h.handle, epoch);
     return e;
 }
 
@@ -274,7 +228,7 @@ void remote_objects_done(struct rcont *rc)
     for (size_t i = 0; i < OBJ_BUCKETS; i++)
         while (!list_empty(&rc->objects[i]))
             free(list_entry(list_pop_front(&rc->objects[i]), struct robject, link));
-    free(rc->late);
+    remote_closes_done(rc);
 }
 
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
@@ -408,7 +362,7 @@ static void replace(struct rcont *rc, const struct todo *t, int err, const struc
     } else if (o && o->h[t->place].used && o->h[t->place].epoch != h->epoch) {
         o->h[t->place] = *h;
     } else if (err == 0) {
-        close_handle(rc, h->handle, h->epoch);
+        remote_close_handle(rc, h->handle, h->epoch);
     }
 }
 

@@ -78,7 +78,12 @@ static void on_resume(void *user)
 
 static void on_changed(void *user)
 {
-    remote_queues_wake(user);
+    struct remote *r = user;
+
+    remote_queues_wake(r);
+    scoped_lock(&r->lock);
+    list_for_each (it, &r->conts)
+        remote_closes_again(list_entry(it, struct rcont, link));
 }
 
 static void remote_close(struct pst_store *st)

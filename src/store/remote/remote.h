@@ -5,6 +5,7 @@
  *   ns.c      namespace requests                         conn.c    its connection: tickets, binding, closing
  *   admin.c   pools and containers                       wire.c    operations to requests, replies to results
  *   object.c  open objects and their capabilities        mem.c     memory that the server may reach
+ *   close.c   closing them
  *
  * Locks, outermost first: remote.lock, rcont.lock, the session's own. A queue has no lock but for its mailbox: its
  * owner drives it, others only put things into the mailbox and wake it.
@@ -64,7 +65,9 @@ struct rcont {
     uint64_t epoch; /* session of the handle; remote.lock */
     pthread_mutex_t lock;
     struct list objects[OBJ_BUCKETS];
-    uint64_t *late; /* object handles to close when the connection is up again */
+    struct list closing;   /* of object handles, not answered yet (close.c) */
+    pthread_cond_t closed; /* one was answered */
+    uint64_t *late;        /* object handles to close when the connection is up again */
     size_t nlate, late_cap;
     uint64_t late_epoch;
     /* Names: under which history the oldest change that no sync covers was answered (0: none), and a count of changes. */
@@ -140,6 +143,12 @@ bool remote_lost_some(struct rcont *rc, uint64_t history);
 void remote_names_changed(struct rcont *rc, uint64_t history);
 uint64_t remote_names_mark(struct rcont *rc);
 bool remote_names_lost(struct rcont *rc, uint64_t mark, uint64_t history, bool tell);
+
+/* close.c; rcont.lock held */
+void remote_close_handle(struct rcont *rc, uint64_t handle, uint64_t epoch);
+/* The connection is up again. Lock not held, nor in the next one. */
+void remote_closes_again(struct rcont *rc);
+void remote_closes_done(struct rcont *rc);
 
 /* admin.c */
 extern const struct pst_store_ops remote_ops;

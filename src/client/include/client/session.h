@@ -73,8 +73,6 @@ struct session_call {
 };
 int session_call(struct session *s, struct session_call *c);
 void session_call_done(struct session_call *c);
-/* Sends it if the connection is up, and does not wait for the answer. Was it sent? */
-bool session_post(struct session *s, struct session_call *c);
 
 /*
  * A namespace request whose answer comes later: fn(user, err) from a session thread, exactly once; -ECONNRESET: the

@@ -117,8 +117,8 @@ struct sess_cont *sess_cont_ref(struct sess_cont *sc);
 void sess_cont_put(struct sess_cont *sc); /* accepts NULL */
 struct pst_cont *sess_cont_store(const struct sess_cont *sc);
 uint64_t sess_cont_id(const struct sess_cont *sc);
-/* Closes its objects as well and ends its key. -EBADF. */
-int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle);
+/* Closes its objects as well and ends its key. slot and seq: as below, a retry finds it done. -EBADF. */
+int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq);
 /* Sessions of purpose "mount" that have this container open. */
 uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id);
 
@@ -133,7 +133,8 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
                     uint32_t slot, uint64_t seq, uint64_t *ret_handle);
 bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
                       uint32_t slot, uint64_t seq, uint64_t *ret_handle);
-int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle); /* -EBADF */
+/* 0 as well for a retry of the request (slot, seq) that closed it; -EBADF. */
+int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq);
 
 /* ---- capability keys: one per container handle, made at first use and again after revocation ---- */
 
