@@ -4,7 +4,7 @@
  *
  * A port moves whole packets from the BTH to the ICRC, IP and UDP headers apart: those are told by addresses and
  * numbers, since a socket adds them. It knows no queue pairs. One thread at a time uses a port (the device's lock).
- * port_fd is readable when port_recv has something.
+ * After port_arm, port_fd is readable when port_recv has something or a send that was refused may go on.
  *
  * Whoever sends has put the ICRC where it belongs, computed for the IPv4 id that port_send says the packet will have
  * (see port_caps.ipv4_id); whoever receives checks it (wire/icrc.h).
@@ -13,9 +13,10 @@
 #define PORT_PORT_H
 
 #include "uroce/types.h"
-#include "wire/wire.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
 #define PORT_UDP         4791u
@@ -38,20 +39,24 @@ struct port_tx {
     int niov;
     uint32_t npkts, seg_bytes, last_bytes;
     uint8_t traffic_class, hop_limit; /* ECN in the low two bits of the traffic class */
-    uint32_t flow_label;
-    uint8_t qpn_slot; /* QPN[23:16] of the receiver: chooses nothing on a wire, a ring in shm */
+    uint32_t flow_label;              /* udp: the kernel chooses its own; the ICRC does not cover it */
+    uint8_t qpn_slot;                 /* QPN[23:16] of the receiver: chooses nothing on a wire, a ring in shm */
 };
 
 struct port_rx {
     struct port_addr from, to;
     const uint8_t *data; /* BTH to ICRC; lent until the next port_recv */
-    uint32_t len;
+    uint32_t len;        /* of a datagram that is no packet, too: the receiver looks at it once, at its door */
     uint8_t traffic_class, hop_limit;
     /* The IPv4 id if the port can see it (a raw socket, sim, shm); ipv4_id_known is true on IPv6. */
     bool ipv4_id_known;
     uint16_t ipv4_id;
     uint64_t time_ns; /* when it came, by the port's clock */
-    /* shm: payload that lies in the peer's memory, in place of bytes in data; see qp_rx.copy */
+    /*
+     * shm, not NULL: data has the headers alone (len bytes: BTH and extension headers), and remote_len bytes of payload
+     * lie elsewhere: fetched by copy, once, before the next port_recv. 0 or -errno: then nothing that was written
+     * to dst may be used, and the packet counts as lost.
+     */
     int (*copy)(void *ctx, void *dst, size_t offset, size_t len);
     void *copy_ctx;
     uint32_t remote_len;
@@ -74,13 +79,31 @@ struct port_caps {
 
 struct port;
 struct port_ops {
+    /* May change when a device turns out to have no segmentation: asked for again before each batch of runs. */
     void (*caps)(const struct port *p, struct port_caps *ret);
-    /* Number of runs taken (fewer: full, wait for writability or the deadline), or -errno for the first one. */
+    /*
+     * Number of runs taken (fewer: full; goes on when the fd is readable after arm, or at the deadline), or -errno for
+     * the first one: -EINVAL only, a run that breaks the caps. A run that cannot be sent for another reason (no route,
+     * longer than the link's MTU) is taken and lost, as on a wire, and counted (tx_drops).
+     */
     int (*send)(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n);
     /* Number of packets, 0: none now, -errno: the port is broken for good. */
     int (*recv)(struct port *p, uint64_t now_ns, struct port_rx *ret, int max);
-    int (*fd)(const struct port *p);            /* to poll for POLLIN; -1: none (sim) */
+    int (*fd)(const struct port *p); /* to poll for POLLIN; -1: none (sim) */
+    /* Whoever wants to sleep on fd says so. True: something waits already, recv or send again first. */
+    bool (*arm)(struct port *p);
     uint64_t (*deadline)(const struct port *p); /* when recv or send may go on by itself; UINT64_MAX */
+    /*
+     * The source port that packets of a flow bear which would like `wanted`: a port has a bounded number of them. The
+     * same answer for the life of the port; the sender puts it into port_tx.from, as the ICRC covers it.
+     */
+    uint16_t (*sport)(struct port *p, uint16_t wanted);
+    /*
+     * Memory that packets handed to send name is about to be used for something else although no answer came (a queue
+     * pair went to ERR or away, a region was deregistered): packets that the peer has not read yet are lost. Costs a
+     * retransmission on other queue pairs. Nothing to do for udp and sim, which have copied.
+     */
+    void (*revoke)(struct port *p);
     int (*join)(struct port *p, const struct port_addr *group, bool join); /* multicast; -EOPNOTSUPP */
     void (*counters)(const struct port *p, struct uroce_counters *add_to);
     void (*close)(struct port *p);
@@ -88,6 +111,62 @@ struct port_ops {
 struct port {
     const struct port_ops *ops;
 };
+
+static inline void port_caps(const struct port *p, struct port_caps *ret)
+{
+    p->ops->caps(p, ret);
+}
+
+static inline int port_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
+{
+    return p->ops->send(p, now_ns, tx, n);
+}
+
+static inline int port_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max)
+{
+    return p->ops->recv(p, now_ns, ret, max);
+}
+
+static inline int port_fd(const struct port *p)
+{
+    return p->ops->fd(p);
+}
+
+static inline bool port_arm(struct port *p)
+{
+    return p->ops->arm(p);
+}
+
+static inline uint64_t port_deadline(const struct port *p)
+{
+    return p->ops->deadline(p);
+}
+
+static inline uint16_t port_sport(struct port *p, uint16_t wanted)
+{
+    return p->ops->sport(p, wanted);
+}
+
+static inline void port_revoke(struct port *p)
+{
+    p->ops->revoke(p);
+}
+
+static inline int port_join(struct port *p, const struct port_addr *group, bool join)
+{
+    return p->ops->join(p, group, join);
+}
+
+static inline void port_counters(const struct port *p, struct uroce_counters *add_to)
+{
+    p->ops->counters(p, add_to);
+}
+
+static inline void port_close(struct port *p)
+{
+    if (p)
+        p->ops->close(p);
+}
 
 /* ---- udp ---- */
 
@@ -104,23 +183,43 @@ int port_udp_open(const struct port_udp_config *cfg, struct port **ret, char *er
 
 /* ---- sim: a network in virtual time ---- */
 
+/*
+ * A star: each port has a link to one switch and a link back. A packet passes the sender's `up`, then the receiver's
+ * `down`. Time is what the callers say; what is due is done in any call that tells the time. All randomness comes from
+ * the net's seed: the same calls give the same packets.
+ */
 struct port_sim_net;
 struct port_sim_link {
-    double loss, duplicate, reorder, corrupt, ecn_mark; /* probabilities per packet */
-    uint64_t delay_ns, jitter_ns, reorder_ns;           /* reorder: that packet waits so much longer */
-    uint64_t rate_bps;                                  /* 0: without limit */
-    uint32_t queue_bytes;                               /* tail drop beyond; 0: without limit */
-    uint32_t ecn_kmin_bytes, ecn_kmax_bytes;            /* marks between, with ecn_pmax at kmax (DCQCN's RED); 0: off */
+    double loss, duplicate, reorder, corrupt, ecn_mark; /* probabilities per packet; corrupt: one bit is flipped */
+    uint64_t delay_ns, jitter_ns;                       /* jitter: up to so much longer, order is kept */
+    uint64_t reorder_ns;  /* reorder: that packet waits so much longer, later ones may pass it */
+    uint64_t rate_bps;    /* of Ethernet frames with preamble and gap; 0: without limit */
+    uint32_t queue_bytes; /* tail drop beyond; 0: without limit. Needs a rate, as ECN by queue does */
+    /* Marks between, with ecn_pmax at kmax and always beyond (DCQCN's RED); kmax 0: off. Packets that are ECN capable.
+     */
+    uint32_t ecn_kmin_bytes, ecn_kmax_bytes;
     double ecn_pmax;
 };
 int port_sim_net_new(uint64_t seed, struct port_sim_net **ret);
 void port_sim_net_free(struct port_sim_net *n); /* after its ports */
-/* One port per address; `link` is its way to the switch; the way from the switch has `down` (a bottleneck for incast).
+/*
+ * One port per address (-EADDRINUSE); `link` is its way to the switch; the way from the switch has `down` (a bottleneck
+ * for incast). NULL: a link without delay or fault.
  */
 int port_sim_open(struct port_sim_net *n, const struct port_addr *local, const struct port_sim_link *up,
                   const struct port_sim_link *down, struct port **ret);
 void port_sim_set_link(struct port *p, const struct port_sim_link *up, const struct port_sim_link *down);
+/* What waits to be received is bounded by this (16 MiB): more is dropped. */
+void port_sim_set_rcvbuf(struct port *p, uint64_t bytes);
+/* When the next packet moves; the time of the last call if a port has packets that wait for its recv. */
 uint64_t port_sim_net_deadline(const struct port_sim_net *n);
+
+struct port_sim_stats {
+    uint64_t sent, delivered; /* delivered: to a recv buffer */
+    uint64_t lost, tail_dropped, duplicated, reordered, corrupted, marked;
+    uint64_t unrouted, overrun; /* no such address; receive buffer full */
+};
+void port_sim_net_stats(const struct port_sim_net *n, struct port_sim_stats *ret);
 
 /* ---- capture: pcapng, both directions in order ---- */
 

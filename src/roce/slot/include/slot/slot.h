@@ -16,8 +16,6 @@
 #ifndef SLOT_SLOT_H
 #define SLOT_SLOT_H
 
-#include "wire/wire.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

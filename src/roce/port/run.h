@@ -1,0 +1,41 @@
+/* Runs of packets (struct port_tx): what every port needs to take them apart. */
+#ifndef PORT_RUN_H
+#define PORT_RUN_H
+
+#include "port/port.h"
+
+/* The longest packet of a datagram: headers, 4096 bytes, room for slots, pad and ICRC. */
+#define RUN_PACKET_MAX 4352u
+#define RUN_PACKET_MIN 16u /* BTH and ICRC */
+
+static inline bool gid_is_v4(const union uroce_gid *g)
+{
+    const uint8_t *b = g->raw;
+    return !(b[0] | b[1] | b[2] | b[3] | b[4] | b[5] | b[6] | b[7] | b[8] | b[9]) && b[10] == 0xff && b[11] == 0xff;
+}
+
+static inline bool gid_is_multicast(const union uroce_gid *g)
+{
+    return gid_is_v4(g) ? (g->raw[12] & 0xf0) == 0xe0 : g->raw[0] == 0xff;
+}
+
+/* Bytes of packet k. */
+static inline uint32_t run_bytes(const struct port_tx *tx, uint32_t k)
+{
+    return k + 1 < tx->npkts ? tx->seg_bytes : tx->last_bytes;
+}
+
+/* Bytes of the whole run, which is valid. */
+static inline size_t run_total(const struct port_tx *tx)
+{
+    return (size_t)(tx->npkts - 1) * tx->seg_bytes + tx->last_bytes;
+}
+
+/* Sizes within the caps, and iov covers exactly the packets. */
+bool run_valid(const struct port_tx *tx, uint32_t packet_bytes_max, uint32_t segs_max);
+/* Packet k, gathered: run_bytes(tx, k) bytes. */
+void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst);
+/* The pieces of len bytes from `offset` of an iovec that has them; their number, or -EMSGSIZE: more than max. */
+int iov_slice(const struct iovec *iov, int niov, size_t offset, size_t len, struct iovec *ret, int max);
+
+#endif
