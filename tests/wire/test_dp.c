@@ -347,19 +347,45 @@ static void compare_files(const char *a, const char *b)
     fclose(fb);
 }
 
-/* Half of them changed in a few bytes of the header, with the MAC made right again: the rules themselves are compared.
- */
+/* What goes into the other decoder, and what it is to answer; compared at the end. */
+struct comparison {
+    char in[32], out[32], ours[32];
+    FILE *fin, *four;
+};
+
+static void compare_begin(struct comparison *c)
+{
+    int out_fd;
+
+    *c = (struct comparison){"/tmp/pst-dp-in-XXXXXX", "/tmp/pst-dp-out-XXXXXX", "/tmp/pst-dp-our-XXXXXX", NULL, NULL};
+    c->fin = fdopen(mkstemp(c->in), "w");
+    c->four = fdopen(mkstemp(c->ours), "w");
+    out_fd = mkstemp(c->out);
+    assert_true(c->fin && c->four && out_fd >= 0);
+    close(out_fd);
+}
+
+static void compare_end(struct comparison *c)
+{
+    fclose(c->fin);
+    fclose(c->four);
+    assert_int_equal(run_decoder(c->in, c->out), 0);
+    compare_files(c->ours, c->out);
+    unlink(c->in);
+    unlink(c->out);
+    unlink(c->ours);
+}
+
+/* Half of them changed in a few bytes of the header, with the MAC made right: the rules themselves are compared. */
 static void both_decoders_agree_on_every_message(void **state)
 {
     static uint8_t room[DP_INLINE_MAX], buf[DP_MSG_MAX + 8];
-    char in[] = "/tmp/pst-dp-in-XXXXXX", out[] = "/tmp/pst-dp-out-XXXXXX", ours[] = "/tmp/pst-dp-our-XXXXXX";
-    FILE *fin = fdopen(mkstemp(in), "w"), *four = fdopen(mkstemp(ours), "w");
-    int count = getenv("PENSTOCK_EXTENDED") ? 200000 : 6000, out_fd = mkstemp(out);
+    int count = getenv("PENSTOCK_EXTENDED") ? 200000 : 6000;
+    struct comparison c;
     struct rng r;
 
     (void)state;
-    assert_true(fin && four && out_fd >= 0);
-    close(out_fd);
+    compare_begin(&c);
     rng_seed(&r, seed ^ 2);
     for (int i = 0; i < count; i++) {
         bool request = rng_below(&r, 3) != 0;
@@ -387,16 +413,10 @@ static void both_decoders_agree_on_every_message(void **state)
             if (rng_below(&r, 16))
                 dp_remac(mac, request ? 'C' : 'S', buf, len);
         }
-        print_input(fin, request ? "request" : "reply", buf, len);
-        print_decoded(four, request, buf, len);
+        print_input(c.fin, request ? "request" : "reply", buf, len);
+        print_decoded(c.four, request, buf, len);
     }
-    fclose(fin);
-    fclose(four);
-    assert_int_equal(run_decoder(in, out), 0);
-    compare_files(ours, out);
-    unlink(in);
-    unlink(out);
-    unlink(ours);
+    compare_end(&c);
 }
 
 static const struct dp_request golden_requests[] = {
@@ -457,16 +477,15 @@ static const struct dp_reply golden_replies[] = {
 /* Each line of the file: input of the decoder, a tab, its output. */
 static void golden_bytes_have_not_changed(void **state)
 {
-    char in[] = "/tmp/pst-dp-in-XXXXXX", out[] = "/tmp/pst-dp-out-XXXXXX", ours[] = "/tmp/pst-dp-our-XXXXXX";
-    FILE *f = fopen(golden, "r"), *fin = fdopen(mkstemp(in), "w"), *four = fdopen(mkstemp(ours), "w");
-    int out_fd = mkstemp(out);
+    struct comparison c;
+    FILE *f = fopen(golden, "r");
     char *line = NULL, *text;
     uint8_t buf[DP_MSG_MAX];
     size_t room = 0, text_len, n = 0;
 
     (void)state;
-    assert_true(f && fin && four && out_fd >= 0);
-    close(out_fd);
+    assert_non_null(f);
+    compare_begin(&c);
     for (ssize_t len; (len = getline(&line, &room, f)) > 0; n++) {
         bool request = n < ARRAY_SIZE(golden_requests);
         char *tab = strchr(line, '\t');
@@ -480,20 +499,14 @@ static void golden_bytes_have_not_changed(void **state)
         fclose(made);
         text[text_len - 1] = '\0';
         assert_string_equal(text, line);
-        fprintf(fin, "%s\n", text);
-        fprintf(four, "%s", tab + 1);
+        fprintf(c.fin, "%s\n", text);
+        fprintf(c.four, "%s", tab + 1);
         free(text);
     }
     assert_int_equal(n, ARRAY_SIZE(golden_requests) + ARRAY_SIZE(golden_replies));
     free(line);
     fclose(f);
-    fclose(fin);
-    fclose(four);
-    assert_int_equal(run_decoder(in, out), 0);
-    compare_files(ours, out);
-    unlink(in);
-    unlink(out);
-    unlink(ours);
+    compare_end(&c);
 }
 
 /* For a new version of the protocol: test_dp --golden prints the inputs. */
