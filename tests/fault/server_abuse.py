@@ -17,6 +17,7 @@ import time
 
 PENSTOCK = sys.argv[1]
 EXTENDED = bool(os.environ.get("PENSTOCK_EXTENDED"))
+PROVIDER = ["--provider", os.environ["PENSTOCK_TEST_PROVIDER"]] if os.environ.get("PENSTOCK_TEST_PROVIDER") else []
 SEED = int(os.environ.get("PENSTOCK_SEED", str(int(time.time()))))
 HALF_OPEN = 2000 if EXTENDED else 200
 KILLS = 100 if EXTENDED else 6
@@ -41,7 +42,8 @@ class Daemon:
         with open(self.log, "w") as log:
             self.p = subprocess.Popen(
                 [PENSTOCK, "serve", "--dev", f"{T}/{name}", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                 "--lease", "1s", "--shards", "1", "--buffer-memory", "16M", "--log", "warn", *flags],
+                 "--lease", "1s", "--shards", "1", "--buffer-memory", "16M", "--log", "warn",
+                 *PROVIDER, *flags],
                 stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=set_limits)
         line = self.p.stdout.readline()  # the URL: printed once all is open
         m = re.match(r"penstock://127.0.0.1:(\d+)/", line)

@@ -39,6 +39,7 @@ static void set_flag(const char *name, const char *value)
 
 static int start_daemon(void **state)
 {
+    const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     char err[600] = "", path[100];
     sigset_t all;
     (void)state;
@@ -59,6 +60,8 @@ static int start_daemon(void **state)
     set_flag("shards", "1");
     set_flag("buffer-memory", "32M");
     set_flag("log", "error");
+    if (provider)
+        set_flag("provider", provider);
     snprintf(path, sizeof path, "%s/store", dir);
     if (mkdir(path, 0700) < 0 || srv_config_finish(cfg, err, sizeof err) < 0 ||
         srv_start(cfg, &srv, err, sizeof err) < 0) {

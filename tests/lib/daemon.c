@@ -49,12 +49,17 @@ static void exec_it(struct daemon *d)
     char store[80], log[80], listen[40], data[40];
     const char *argv[32] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
                             "--metrics", "off", "--shards", "2",   "--log", "debug"};
+    const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     int n = 14, fd;
 
     snprintf(store, sizeof store, "%s/store", d->dir);
     snprintf(log, sizeof log, "%s/log", d->dir);
     snprintf(listen, sizeof listen, "127.0.0.1:%d", d->port);
     snprintf(data, sizeof data, "127.0.0.1:%d", d->data_port);
+    if (provider) { /* one in d->args comes later, and so is the one that counts */
+        argv[n++] = "--provider";
+        argv[n++] = provider;
+    }
     for (int i = 0; d->args[i]; i++)
         argv[n++] = d->args[i];
     fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);

@@ -17,7 +17,11 @@ struct daemon {
     const char *args[DAEMON_ARGS_MAX + 1]; /* more flags; NULL ends them */
 };
 
-/* Starts it; args: more flags, ended by NULL (may be NULL). Sets PENSTOCK_RUN_DIR for this process. False: see the log. */
+/*
+ * Starts it; args: more flags, ended by NULL (may be NULL). Without --provider among them the environment's
+ * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR for this
+ * process. False: see the log.
+ */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
 /* With the same folder, ports and flags. */
 bool daemon_again(struct daemon *d);

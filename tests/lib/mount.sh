@@ -1,5 +1,5 @@
 # For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
-# PENSTOCK names the command under test. Everything is removed at the end, whatever happens.
+# PENSTOCK names the command under test, PENSTOCK_TEST_PROVIDER the libfabric provider of its servers. Everything is removed at the end, whatever happens.
 set -euo pipefail
 # In a mount namespace of its own: a namespace that someone else starts meanwhile would take a copy of our mounts along, and
 # keep them alive after the unmount.
@@ -63,15 +63,19 @@ need_fuse() {
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# start_server [options]: a server on a free port with a store of its own: $SERVER (host:port), $SERVER_PID
-start_server() {
-    local port
-    port=$(free_port)
-    mkdir -p "$T/server-store"
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "127.0.0.1:$port" --metrics off "$@" >>"$T/server.log" 2>&1 &
+# serve_store [options]: a server for $T/server-store on $SERVER, in the background: $SERVER_PID
+serve_store() {
+    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off \
+        ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >>"$T/server.log" 2>&1 &
     SERVER_PID=$!
     PIDS+=("$SERVER_PID")
-    SERVER=127.0.0.1:$port
+}
+
+# start_server [options]: a server on a free port with a store of its own: $SERVER (host:port), $SERVER_PID
+start_server() {
+    SERVER=127.0.0.1:$(free_port)
+    mkdir -p "$T/server-store"
+    serve_store "$@"
     wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
 }
 

@@ -1,5 +1,5 @@
 # For tests with a daemon: . tests/lib/serve.sh; serve FLAGS... starts one and sets URL, CONTROL, METRICS, DAEMON.
-# PENSTOCK names the command. Everything is removed at the end, whatever happens.
+# PENSTOCK names the command, PENSTOCK_TEST_PROVIDER the libfabric provider of the daemons. Everything is removed at the end, whatever happens.
 set -euo pipefail
 PENSTOCK=${PENSTOCK:-penstock}
 T=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
@@ -43,7 +43,8 @@ says() { grep -qF -- "$1" "$T/err" || fail "\"$(cat "$T/err")\" does not say \"$
 serve() {
     local log=$T/daemon${#PIDS[@]}.log
     : >"$log"
-    "$PENSTOCK" serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 "$@" >"$log.out" 2>"$log" &
+    "$PENSTOCK" serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 \
+        ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >"$log.out" 2>"$log" &
     DAEMON=$!
     PIDS+=("$DAEMON")
     for _ in $(seq 300); do

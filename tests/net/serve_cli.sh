@@ -33,7 +33,7 @@ identical() {
 serve --dev "$T/store"
 say "status and lists"
 expect 0 "$P" status "$SERVER" --json
-[ "$(json 'j["facts"]["data.provider"]' <"$T/out")" = tcp ] || fail "no provider in status"
+[ "$(json 'j["facts"]["data.provider"]' <"$T/out")" = "${PENSTOCK_TEST_PROVIDER:-tcp}" ] || fail "no provider in status"
 [ "$(json 'j["facts"]["engine"]' <"$T/out")" = local ]
 expect 0 "$P" pool list "$SERVER" --json
 [ "$(json 'j[0]["label"]' <"$T/out")" = default ]

@@ -31,7 +31,7 @@ pools:
 control:
   listen: ['10.77.0.1:7440', '127.0.0.1:7440']
   tls: {ca: $T/tls/ca.pem, cert: $T/tls/server.pem, key: $T/tls/server.key}
-data: {listen: '10.77.0.1:7450', shards: 2, buffer_memory: 32M}
+data: {listen: '10.77.0.1:7450', shards: 2, buffer_memory: 32M, provider: ${PENSTOCK_TEST_PROVIDER:-auto}}
 credentials:
   - {name: trainers, cn: trainer, uid: 1000, gid: 1000}
 metrics: {listen: 'off'}

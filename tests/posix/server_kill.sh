@@ -4,11 +4,6 @@
 # descriptor.
 . "$(dirname "$0")/../lib/mount.sh"
 mnt_setup penstock
-again() {
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off >>"$T/server.log" 2>&1 &
-    SERVER_PID=$!
-    PIDS+=("$SERVER_PID")
-}
 for i in $(seq "$(count 4 40)"); do
     mkdir "$MNT/d$i" "$MNT/gone$i"
     echo "$i" >"$MNT/d$i/f"
@@ -34,7 +29,7 @@ P
     work=$!
     wait_for 20 gone "$SERVER_PID" || fail "the server is still there"
     touch "$T/back$i"
-    again
+    serve_store
     wait "$work" || fail "round $i"
     [ "$(ls "$MNT/d$i" | tr '\n' ' ')" = "data g l " ] || fail "round $i: $(ls "$MNT/d$i")"
     [ "$(cat "$MNT/d$i/g")" = "$i" ] || fail "round $i: contents"
@@ -71,7 +66,7 @@ sys.exit("fsync succeeded, but the bytes are lost")
 P
 work=$!
 wait_for 60 test -e "$T/closed" || fail "the child hangs"
-again
+serve_store
 wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server is not back"
 wait_for 20 ls "$MNT" || fail "the mount is not back"
 touch "$T/up"

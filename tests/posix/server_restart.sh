@@ -9,11 +9,7 @@ start_server --store-option recent=0
 URL=penstock://$SERVER/default/default
 mnt "$URL" "$MNT" --durability fsync
 
-start_again() {
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off --store-option recent=0 >>"$T/server.log" 2>&1 &
-    SERVER_PID=$!
-    PIDS+=("$SERVER_PID")
-}
+start_again() { serve_store --store-option recent=0; }
 # the program below is where it wants the server to go
 at() { wait_for 30 test -e "$T/at" || { wait "$work"; fail "the program did not come so far"; }; }
 kill_server() { kill -9 "$SERVER_PID"; wait "$SERVER_PID" 2>/dev/null || true; }
