@@ -67,50 +67,79 @@ static int find_token(const char *addr, const struct cli_conn *k, char *ret, siz
     return EXIT_OK;
 }
 
-ProtobufCMessage *cli_call(struct cli_session *s, const char *path, const ProtobufCMessage *in,
-                           const ProtobufCMessageDescriptor *out, int *ret_exit)
+/* The details stay in res. */
+static int call(struct cli_session *s, const char *path, const ProtobufCMessage *in,
+                const ProtobufCMessageDescriptor *out, ProtobufCMessage **ret, struct rpc_result *res)
 {
     size_t n = protobuf_c_message_get_packed_size(in);
     cleanup_free uint8_t *buf = malloc(n + 1);
-    ProtobufCMessage *m = NULL;
-    struct rpc_result res;
     int r;
 
-    if (!buf) {
-        *ret_exit = cli_fail(-ENOMEM, "%s", s->what);
-        return NULL;
-    }
+    *res = (struct rpc_result){0};
+    if (!buf)
+        return -ENOMEM;
     protobuf_c_message_pack(in, buf);
-    r = rpc_unary(s->ch, path, buf, n, s->timeout_ms, NULL, &res);
-    if (r == 0)
-        m = protobuf_c_message_unpack(out, NULL, res.len, res.data);
-    if (!m) {
-        r = r == 0 ? -EBADMSG : r;
-        cli_error("%s: %s", s->what, res.details[0] ? res.details : "the answer is not understood");
-        *ret_exit = cli_exit_code(r);
+    r = rpc_unary(s->ch, path, buf, n, s->timeout_ms, NULL, res);
+    if (r == 0) {
+        *ret = protobuf_c_message_unpack(out, NULL, res->len, res->data);
+        r = *ret ? 0 : -EBADMSG;
     }
-    rpc_result_done(&res);
+    rpc_result_done(res);
+    return r;
+}
+
+static int call_failed(struct cli_session *s, int r, const struct rpc_result *res)
+{
+    if (r == -ENOMEM)
+        return cli_fail(r, "%s", s->what);
+    cli_error("%s: %s", s->what, res->details[0] ? res->details : "the answer is not understood");
+    return cli_exit_code(r);
+}
+
+ProtobufCMessage *cli_call(struct cli_session *s, const char *path, const ProtobufCMessage *in,
+                           const ProtobufCMessageDescriptor *out, int *ret_exit)
+{
+    ProtobufCMessage *m = NULL;
+    struct rpc_result res;
+    int r = call(s, path, in, out, &m, &res);
+
+    if (r < 0)
+        *ret_exit = call_failed(s, r, &res);
     return m;
 }
 
-static int open_session(struct cli_session *s, const char *token)
+static int open_with(struct cli_session *s, const char *token, ProtobufCMessage **ret, struct rpc_result *res)
 {
     Penstock__V1__SessionOpenRequest q = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
-    Penstock__V1__SessionOpenReply *a;
     uint8_t client[16];
     char software[] = "penstock " PENSTOCK_VERSION, purpose[] = "cli";
-    int code = EXIT_OK;
 
     rng_secret(client, sizeof client);
     q.protocol = PROTOCOL;
     q.software = software;
     q.client_id = (ProtobufCBinaryData){sizeof client, client};
-    q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
+    q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)(uintptr_t)token};
     q.purpose = purpose;
-    a = (void *)cli_call(s, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor,
-                         &code);
-    if (!a)
+    return call(s, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor, ret, res);
+}
+
+static int open_session(struct cli_session *s, const char *addr, const struct cli_conn *k)
+{
+    char token[512], newer[sizeof token];
+    ProtobufCMessage *m = NULL;
+    Penstock__V1__SessionOpenReply *a;
+    struct rpc_result res;
+    int r, code = find_token(addr, k, token, sizeof token);
+
+    if (code != EXIT_OK)
         return code;
+    r = open_with(s, token, &m, &res);
+    /* A server that starts listens before it writes its token file: see session_net_open. */
+    if (r == -EACCES && find_token(addr, k, newer, sizeof newer) == EXIT_OK && strcmp(newer, token))
+        r = open_with(s, newer, &m, &res);
+    if (r < 0)
+        return call_failed(s, r, &res);
+    a = (void *)m;
     if (a->session.len == sizeof s->id)
         memcpy(s->id, a->session.data, sizeof s->id);
     else
@@ -124,7 +153,7 @@ struct cli_session *cli_session_open(const struct cli_url *u, const struct cli_c
     const struct rpc_tls tls = {or_env(k->ca, "PENSTOCK_CA_FILE"), or_env(k->cert, "PENSTOCK_CERT_FILE"),
                                 or_env(k->key, "PENSTOCK_KEY_FILE")};
     struct cli_session *s = calloc(1, sizeof *s);
-    char addr[SRV_HOST_MAX + 8], token[512] = "", err[300] = "";
+    char addr[SRV_HOST_MAX + 8], err[300] = "";
     struct rpc_channel_config c = {.addr = addr, .insecure = k->insecure};
     int r = s ? address(u, addr, sizeof addr) : -ENOMEM;
 
@@ -136,15 +165,12 @@ struct cli_session *cli_session_open(const struct cli_url *u, const struct cli_c
     snprintf(s->what, sizeof s->what, "%s", u->server);
     s->timeout_ms = k->timeout_ms ? (uint32_t)min_u64(k->timeout_ms, 3600000) : TIMEOUT_MS;
     c.tls = tls.ca_file && !rpc_addr_is_local(addr) ? &tls : NULL;
-    *ret_exit = find_token(addr, k, token, sizeof token);
-    if (*ret_exit == EXIT_OK) {
-        r = rpc_channel_open(&c, &s->ch, err, sizeof err);
-        if (r < 0) {
-            cli_error("%s: %s", u->server, err);
-            *ret_exit = cli_exit_code(r);
-        } else {
-            *ret_exit = open_session(s, token);
-        }
+    r = rpc_channel_open(&c, &s->ch, err, sizeof err);
+    if (r < 0) {
+        cli_error("%s: %s", u->server, err);
+        *ret_exit = cli_exit_code(r);
+    } else {
+        *ret_exit = open_session(s, addr, k);
     }
     if (*ret_exit != EXIT_OK) {
         rpc_channel_close(s->ch);

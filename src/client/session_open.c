@@ -149,23 +149,36 @@ static int connect_error(int err, const char *details)
     return strstr(details, "refused") ? -ECONNREFUSED : -EHOSTUNREACH;
 }
 
+static int open_with(struct session *s, const char *token, ProtobufCMessage **ret, struct rpc_result *res)
+{
+    PB(SessionOpenRequest) req = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
+
+    req.protocol = PROTOCOL;
+    req.software = (char *)(uintptr_t)("penstock " PENSTOCK_VERSION);
+    req.client_id = (ProtobufCBinaryData){sizeof s->client_id, s->client_id};
+    req.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)(uintptr_t)token};
+    req.purpose = s->purpose;
+    return call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, ret, res);
+}
+
 int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size)
 {
-    char token[4096];
-    PB(SessionOpenRequest) req = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
+    char token[4096], newer[sizeof token];
     struct rpc_result res;
     ProtobufCMessage *m = NULL;
     int r = find_token(s, token, sizeof token, err, err_size);
 
     if (r < 0)
         return r;
-    req.protocol = PROTOCOL;
-    req.software = (char *)(uintptr_t)("penstock " PENSTOCK_VERSION);
-    req.client_id = (ProtobufCBinaryData){sizeof s->client_id, s->client_id};
-    req.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
-    req.purpose = s->purpose;
-    r = call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, &m, &res);
+    r = open_with(s, token, &m, &res);
+    /*
+     * A server that starts listens before it writes its token file, and answers after that: the file that we found (or
+     * did not find) was another's.
+     */
+    if (r == -EACCES && find_token(s, newer, sizeof newer, err, err_size) == 0 && strcmp(newer, token))
+        r = open_with(s, newer, &m, &res);
     pst_wipe(token, sizeof token);
+    pst_wipe(newer, sizeof newer);
     if (r == 0) {
         r = take_facts((PB(SessionOpenReply) *)m, ret);
         protobuf_c_message_free_unpacked(m, NULL);

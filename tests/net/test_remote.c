@@ -15,9 +15,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static struct daemon server;
@@ -163,6 +165,54 @@ static void the_transport_is_told_and_can_be_required(void **state)
         assert_int_equal(pst_disconnect(fs), 0);
 }
 
+struct starting {
+    const char *program, *base;
+    int api, cli;
+};
+
+static void *connect_meanwhile(void *arg)
+{
+    struct starting *s = arg;
+    struct pst_fs *fs;
+    char cmd[300];
+
+    s->api = api_connect("starting", 60000, &fs);
+    if (s->api == 0)
+        s->api = pst_disconnect(fs);
+    snprintf(cmd, sizeof cmd, "'%s' pool list %s >/dev/null", s->program, s->base);
+    s->cli = system(cmd);
+    return NULL;
+}
+
+/* The moment between a server's first listening and its new token file, made long by a stop. */
+static void who_comes_while_the_server_starts_is_let_in(void **state)
+{
+    struct starting s = {server.program, server.base, -1, -1};
+    char path[100], aside[110];
+    pthread_t id;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/%d.token", server.dir, server.port);
+    snprintf(aside, sizeof aside, "%s.aside", path);
+    for (int stale = 0; stale < 2; stale++) {
+        int status;
+        assert_int_equal(kill(server.pid, SIGSTOP), 0);
+        assert_true(waitpid(server.pid, &status, WUNTRACED) == server.pid && WIFSTOPPED(status));
+        assert_int_equal(rename(path, aside), 0);
+        if (stale) { /* of a server that was killed */
+            FILE *f = fopen(path, "w");
+            assert_true(f && fchmod(fileno(f), 0600) == 0 && fprintf(f, "%064d", 0) == 64 && fclose(f) == 0);
+        }
+        assert_int_equal(pthread_create(&id, NULL, connect_meanwhile, &s), 0);
+        usleep(500000);
+        assert_int_equal(rename(aside, path), 0);
+        assert_int_equal(kill(server.pid, SIGCONT), 0);
+        pthread_join(id, NULL);
+        assert_int_equal(s.api, 0);
+        assert_int_equal(s.cli, 0);
+    }
+}
+
 /* In a child: libfabric is no more to be used in one that was forked after it was loaded. */
 static bool usable(const char *provider)
 {
@@ -186,6 +236,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pools_and_containers_are_managed),
         cmocka_unit_test(wrong_addresses_and_names_fail_at_once),
         cmocka_unit_test(the_transport_is_told_and_can_be_required),
+        cmocka_unit_test(who_comes_while_the_server_starts_is_let_in),
     };
     int failed;
 
