@@ -15,7 +15,9 @@
  * need not wait for whoever drives the engine: qp_post_send/qp_post_recv/qp_post_srq_recv (serialised per queue by the
  * caller), and qp_cq_poll/qp_cq_arm (serialised per CQ by the caller). Queues between the two sides are rings with one
  * producer and one consumer, release on publish, acquire on take. A request that is posted is seen by the next
- * qp_engine_tx after qp_engine_doorbell; the post functions tell whether one is needed.
+ * qp_engine_tx after qp_engine_doorbell; the post functions tell whether one is needed. Calls that take completions
+ * out of a CQ or replace its ring (qp_destroy, qp_modify to RESET, qp_cq_resize, qp_cq_free) are also serialised with
+ * poll and arm of the CQs they touch. The functions of qp_engine_ops must not call the engine.
  *
  * COST. No call's cost per packet depends on the number of queue pairs: those with something to send stand in a list
  * served in turn, QPNs and keys are found by tables, deadlines by a heap or wheel. An idle queue pair, its queues
@@ -36,8 +38,8 @@
 #ifndef QP_QP_H
 #define QP_QP_H
 
+#include "roce/wire.h"
 #include "uroce/types.h"
-#include "wire/wire.h"
 
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -91,7 +93,7 @@ struct qp_engine_ops {
     void (*cq_event)(void *ctx, void *cq_user);
     /* user: of the queue pair, SRQ or CQ that `type` concerns. */
     void (*async_event)(void *ctx, enum uroce_event_type type, void *user);
-    /* A UD packet for QPN 1 (management datagrams). The bytes are lent for the call. */
+    /* A UD packet for QPN 1 (management datagrams) while no queue pair has that number. Lent for the call. */
     void (*mad)(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt);
     /*
      * May be NULL. Payload of a queue pair that has a slot (qp_set_slots). ret_value (last packet of a message): put
@@ -99,6 +101,8 @@ struct qp_engine_ops {
      */
     enum qp_verdict (*payload)(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
                                bool *ret_has_value);
+    /* May be NULL. Each step of the state machines of a received packet, for tests and traces: "resp", "CHECK_PSN". */
+    void (*trace)(void *ctx, uint32_t qpn, const char *machine, const char *state);
 };
 
 /* DCQCN (Zhu et al., SIGCOMM 2015), reaction point; the names of the paper. */
@@ -116,7 +120,8 @@ struct qp_dcqcn_config {
 struct qp_engine_config {
     uint64_t seed;         /* of keys, and of whatever else is random: from the kernel in a device, fixed in a test */
     uint32_t qpn_slot;     /* QPN[23:16] of the queue pairs made here: which process on this address (docs/roce.md) */
-    uint32_t max_qps;      /* at most 65534 in a slot */
+    uint32_t max_qps;      /* at most 65534 in a slot; 0: that many */
+    uint32_t ud_mtu_bytes; /* payload of a UD message; 0: 4096 */
     uint32_t window_pkts;  /* per queue pair, unacknowledged; 0: default */
     uint32_t window_bytes; /* likewise; the device sizes it from the socket's buffer */
     uint32_t reorder_pkts; /* per queue pair, kept past a gap (selective repeat), 0: default */
@@ -159,7 +164,7 @@ struct qp_tx {
  * sent now. A packet that is taken counts as sent: if the port cannot send it, it is lost as on a wire.
  */
 int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max);
-/* Lets the engine look at the send queue of a queue pair that post_send said needs it. */
+/* Lets the engine look at the queues of a queue pair when a post function said that it needs it. */
 void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp);
 /* UINT64_MAX: none. */
 uint64_t qp_engine_deadline(const struct qp_engine *e);
@@ -253,7 +258,8 @@ void qp_counters(const struct qp *qp, struct uroce_counters *ret);
  */
 int qp_post_send(struct qp *qp, const struct uroce_send_wr *wr, const struct uroce_send_wr **ret_bad,
                  bool *ret_doorbell);
-int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uroce_recv_wr **ret_bad);
+int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uroce_recv_wr **ret_bad,
+                 bool *ret_doorbell);
 
 /* What is learnt of the peer after the hello (RC, XRC): both ends set it, or neither. */
 struct qp_peer {
@@ -267,10 +273,19 @@ int qp_set_peer(struct qp *qp, const struct qp_peer *peer);
 /* From now on ops->payload is called for this queue pair. */
 void qp_set_slots(struct qp *qp, bool on);
 
-/* UD. ah: lifetime is the caller's; posted requests copy it. */
-struct uroce_ah {
+/*
+ * What work requests name by handle. A device's objects begin with these (or are these). Looked at when a request is
+ * posted only, which copies what it needs.
+ */
+struct uroce_ah { /* UD */
     struct qp_pd *pd;
     struct qp_path path;
+};
+struct uroce_mr {
+    struct qp_mr *qp;
+};
+struct uroce_mw {
+    struct qp_mw *qp;
 };
 int qp_attach_mcast(struct qp *qp, const union uroce_gid *gid);
 int qp_detach_mcast(struct qp *qp, const union uroce_gid *gid);
