@@ -1,5 +1,7 @@
 #include "run.h"
 
+#include "base/endian.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -54,4 +56,14 @@ void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst)
         offset = 0;
         len -= part;
     }
+}
+
+void run_reid(const struct wire_icrc_tab *t, uint8_t *pkt, uint32_t len, uint16_t from, uint16_t to)
+{
+    le32 icrc;
+    if (from == to || len < RUN_PACKET_MIN || len % 4 || len > WIRE_PKT_MAX)
+        return;
+    memcpy(&icrc, pkt + len - sizeof icrc, sizeof icrc);
+    icrc = put_le32(wire_icrc_reid(t, get_le32(icrc), len, from, to));
+    memcpy(pkt + len - sizeof icrc, &icrc, sizeof icrc);
 }

@@ -3,9 +3,10 @@
 #define PORT_RUN_H
 
 #include "port/port.h"
+#include "roce/wire_icrc.h"
 
 /* The longest packet of a datagram: headers, 4096 bytes, room for slots, pad and ICRC. */
-#define RUN_PACKET_MAX 4352u
+#define RUN_PACKET_MAX WIRE_PKT_MAX
 #define RUN_PACKET_MIN 16u /* BTH and ICRC */
 
 static inline bool gid_is_v4(const union uroce_gid *g)
@@ -35,6 +36,8 @@ static inline size_t run_total(const struct port_tx *tx)
 bool run_valid(const struct port_tx *tx, uint32_t packet_bytes_max, uint32_t segs_max);
 /* Packet k, gathered: run_bytes(tx, k) bytes. */
 void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst);
+/* The ICRC of a gathered packet that was made for one IPv4 id, made to fit another; shorter ones are left alone. */
+void run_reid(const struct wire_icrc_tab *t, uint8_t *pkt, uint32_t len, uint16_t from, uint16_t to);
 /* The pieces of len bytes from `offset` of an iovec that has them; their number, or -EMSGSIZE: more than max. */
 int iov_slice(const struct iovec *iov, int niov, size_t offset, size_t len, struct iovec *ret, int max);
 

@@ -22,6 +22,7 @@
 #define PORT_UDP         4791u
 #define PORT_SEGS_MAX    64u    /* packets of one segmented send */
 #define PORT_BATCH_BYTES 65000u /* bytes of one segmented send: UDP's limit */
+#define PORT_IOV_MAX     1024u  /* pieces of one segmented send: the system's limit */
 
 struct port_addr {
     union uroce_gid gid; /* IPv4 as ::ffff:a.b.c.d */

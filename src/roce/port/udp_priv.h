@@ -1,0 +1,108 @@
+/* Inside of the UDP port: its sockets and what it has received and not yet handed out. */
+#ifndef PORT_UDP_PRIV_H
+#define PORT_UDP_PRIV_H
+
+#include "base/util.h"
+#include "port/port.h"
+#include "run.h"
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+#define UDP_POOL       16u    /* TX sockets beside the main one: source ports */
+#define UDP_GROUPS     16u    /* multicast groups: a socket each */
+#define UDP_TX_MSGS    32u    /* messages of one sendmmsg */
+#define UDP_RX_MSGS    8u     /* datagrams of one recvmmsg, each perhaps many packets together */
+#define UDP_RX_BYTES   66560u /* a datagram of 64 KiB with its headers (raw) */
+#define UDP_RCVBUF     (16u << 20)
+#define UDP_SNDBUF     (4u << 20)
+#define UDP_RETRY_NS   100000u /* after ENOBUFS, of which no poll tells the end */
+#define UDP_TX_CTL     128u
+#define UDP_RX_CTL     256u
+#define UDP_SPORT_MIN  0xC000u /* RoCEv2 A17.9.2: source ports of flows */
+#define UDP_SPORT_TRYS 64u
+
+union udp_sockaddr {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct udp_tx_sock {
+    int fd; /* -1: not opened yet */
+    uint16_t port;
+};
+
+struct udp_group {
+    union uroce_gid gid;
+    int fd;
+};
+
+/* Datagrams of the last recvmmsg; packets are handed out from msg/offset on. */
+struct udp_rx {
+    struct mmsghdr mm[UDP_RX_MSGS];
+    struct iovec iov[UDP_RX_MSGS];
+    union udp_sockaddr from[UDP_RX_MSGS];
+    uint8_t ctl[UDP_RX_MSGS][UDP_RX_CTL] __attribute__((aligned(16)));
+    uint8_t *buf; /* UDP_RX_MSGS * UDP_RX_BYTES */
+    uint32_t nmsgs, msg;
+    bool raw;            /* they came from the raw socket: with IP headers */
+    struct port_rx what; /* of datagram `msg`: data and len are what is left of it */
+    uint32_t seg_bytes;
+    uint32_t overflow[2 + UDP_GROUPS]; /* SO_RXQ_OVFL's last value of main, raw, groups */
+    uint32_t source;                   /* index into overflow of the socket that was read */
+};
+
+struct udp_port {
+    struct port port;
+    struct port_addr local;
+    bool v6, any; /* any: bound to the wildcard address */
+    bool gso, gro;
+    int epfd, fd, rawfd;
+    int blocked_fd; /* a send found no room there: in epfd for EPOLLOUT; -1 */
+    uint64_t retry_ns;
+    uint64_t rcvbuf_bytes;
+    uint64_t tx_drops, rx_overruns, rx_malformed;
+    struct udp_tx_sock pool[UDP_POOL];
+    struct udp_group groups[UDP_GROUPS];
+    uint32_t ngroups;
+    struct wire_icrc_tab *icrc_tab; /* made when a run first has to be sent packet by packet */
+    struct udp_rx rx;
+};
+
+void udp_to_sockaddr(const struct port_addr *a, bool v6, union udp_sockaddr *ret, socklen_t *ret_len);
+void udp_from_sockaddr(const union udp_sockaddr *s, struct port_addr *ret);
+/* A socket bound to the address with the options of sending; or -errno. */
+int udp_socket(const struct port_addr *local, bool reuseport, bool reuseaddr);
+/* Asks for what a receiving socket tells of each datagram. */
+int udp_receive_options(struct udp_port *u, int fd, bool gro);
+/* Sends that found no room go on when this fd has some; -1: none. */
+void udp_wait_for_room(struct udp_port *u, int fd);
+/* Whether the kernel lets a socket send segments. */
+bool udp_can_segment(int fd);
+
+int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n);
+uint16_t udp_sport(struct port *p, uint16_t wanted);
+int udp_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max);
+int udp_join(struct port *p, const struct port_addr *group, bool join);
+
+/* A packet socket that sees the IP headers of what comes for the port, or -errno. */
+int udp_raw_open(struct udp_port *u);
+/* One datagram of it: fills the rx state. False: not for us. */
+bool udp_raw_take(struct udp_port *u, struct msghdr *m, uint8_t *data, size_t len, struct port_rx *ret,
+                  uint32_t *ret_seg_bytes);
+
+static inline struct udp_port *udp_of(const struct port *p)
+{
+    return container_of((struct port *)p, struct udp_port, port);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* The UDP port, receiving: datagrams that the kernel has joined (UDP_GRO) are handed out packet by packet. */
+#include "udp_priv.h"
+
+#include <errno.h>
+#include <netinet/ip.h>
+#include <string.h>
+
+/* Control messages of one datagram, into r. */
+static void read_control(struct udp_port *u, struct msghdr *h, struct port_rx *r, uint32_t *ret_seg)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+        int v = 0;
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+            r->traffic_class = *CMSG_DATA(c);
+            continue;
+        }
+        if (c->cmsg_len >= CMSG_LEN(sizeof v))
+            memcpy(&v, CMSG_DATA(c), sizeof v);
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL)
+            r->hop_limit = (uint8_t)v;
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+            r->traffic_class = (uint8_t)v;
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)
+            r->hop_limit = (uint8_t)v;
+        else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO)
+            memcpy(r->to.gid.raw + 12, CMSG_DATA(c) + offsetof(struct in_pktinfo, ipi_addr), 4);
+        else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+            memcpy(r->to.gid.raw, CMSG_DATA(c), 16);
+        else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && v > 0)
+            *ret_seg = (uint32_t)v;
+        else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
+            uint32_t *seen = &u->rx.overflow[u->rx.source];
+            u->rx_overruns += (uint32_t)v - *seen;
+            *seen = (uint32_t)v;
+        }
+    }
+}
+
+/* Makes datagram rx.msg the one that is handed out. */
+static void begin_msg(struct udp_port *u)
+{
+    struct udp_rx *x = &u->rx;
+    struct mmsghdr *m = &x->mm[x->msg];
+    uint8_t *data = x->buf + x->msg * UDP_RX_BYTES;
+    x->seg_bytes = 0;
+    x->what = (struct port_rx){.data = data, .len = m->msg_len, .to = u->local, .ipv4_id_known = u->v6};
+    if (m->msg_hdr.msg_flags & MSG_TRUNC) {
+        x->what.len = 0;
+        u->rx_malformed++;
+    } else if (x->raw) {
+        if (!udp_raw_take(u, &m->msg_hdr, data, m->msg_len, &x->what, &x->seg_bytes))
+            x->what.len = 0;
+    } else {
+        read_control(u, &m->msg_hdr, &x->what, &x->seg_bytes);
+        udp_from_sockaddr(&x->from[x->msg], &x->what.from);
+    }
+    if (!x->seg_bytes || x->seg_bytes > x->what.len)
+        x->seg_bytes = x->what.len;
+}
+
+/* One packet of what was read, or false. An IPv4 id that is known counts up from segment to segment. */
+static bool next_packet(struct udp_port *u, uint64_t now_ns, struct port_rx *ret)
+{
+    struct udp_rx *x = &u->rx;
+    while (x->msg < x->nmsgs) {
+        if (!x->what.len) {
+            if (++x->msg < x->nmsgs)
+                begin_msg(u);
+            continue;
+        }
+        *ret = x->what;
+        ret->time_ns = now_ns;
+        if (ret->len > x->seg_bytes)
+            ret->len = x->seg_bytes;
+        x->what.data += ret->len;
+        x->what.len -= ret->len;
+        x->what.ipv4_id++;
+        return true;
+    }
+    return false;
+}
+
+static int read_socket(struct udp_port *u, int fd, uint32_t source)
+{
+    struct udp_rx *x = &u->rx;
+    for (uint32_t i = 0; i < UDP_RX_MSGS; i++) {
+        x->iov[i] = (struct iovec){x->buf + i * UDP_RX_BYTES, UDP_RX_BYTES};
+        x->mm[i].msg_hdr = (struct msghdr){
+            .msg_name = &x->from[i],
+            .msg_namelen = sizeof x->from[i],
+            .msg_iov = &x->iov[i],
+            .msg_iovlen = 1,
+            .msg_control = x->ctl[i],
+            .msg_controllen = sizeof x->ctl[i],
+        };
+    }
+    x->nmsgs = x->msg = 0;
+    int n = recvmmsg(fd, x->mm, UDP_RX_MSGS, MSG_DONTWAIT, NULL);
+    if (n < 0) /* ECONNREFUSED and the like speak of an earlier send; told once */
+        return errno == EBADF || errno == ENOTSOCK || errno == EFAULT ? -errno : 0;
+    if (n == 0)
+        return 0;
+    x->nmsgs = (uint32_t)n;
+    x->source = source;
+    x->raw = source == 1;
+    begin_msg(u);
+    return n;
+}
+
+int udp_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max)
+{
+    struct udp_port *u = udp_of(p);
+    int n = 0;
+    /* What is lent stays valid: sockets are read again only when nothing is left of the last time. */
+    if (u->rx.msg >= u->rx.nmsgs) {
+        int k = u->rawfd < 0 ? read_socket(u, u->fd, 0) : read_socket(u, u->rawfd, 1);
+        for (uint32_t i = 0; k == 0 && i < u->ngroups && u->rawfd < 0; i++)
+            k = read_socket(u, u->groups[i].fd, 2 + i);
+        if (k <= 0)
+            return k;
+    }
+    while (n < max && next_packet(u, now_ns, &ret[n]))
+        n++;
+    return n;
+}

@@ -1,0 +1,206 @@
+/* The UDP port, sending: many runs a system call, each one message that the kernel cuts into segments. */
+#define LOG_COMPONENT "uroce"
+#include "udp_priv.h"
+
+#include "base/log.h"
+#include "roce/wire_icrc.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum outcome { SENT, FULL, FULL_QUIET /* no poll tells the end */, UNSEGMENTED, LOST };
+
+/* What an errno of sendmsg means for the run that it concerns. */
+static enum outcome outcome_of(int err, bool segmented)
+{
+    switch (err) {
+    case EAGAIN:
+        return FULL;
+    case ENOBUFS:
+    case ENOMEM:
+        return FULL_QUIET;
+    case EIO: /* segmentation needs checksum offload by the device on older kernels */
+    case EINVAL:
+    case EOPNOTSUPP:
+        return segmented ? UNSEGMENTED : LOST;
+    default: /* EMSGSIZE, ENETUNREACH, EHOSTUNREACH, EPERM (a packet filter), .. */
+        return LOST;
+    }
+}
+
+static int socket_for(const struct udp_port *u, uint16_t sport)
+{
+    if (sport == u->local.udp_port)
+        return u->fd;
+    for (uint32_t i = 0; i < UDP_POOL; i++)
+        if (u->pool[i].fd >= 0 && u->pool[i].port == sport)
+            return u->pool[i].fd;
+    return -1;
+}
+
+struct tx_msg {
+    union udp_sockaddr to;
+    uint8_t ctl[UDP_TX_CTL] __attribute__((aligned(16)));
+};
+
+static void put_cmsg(struct msghdr *h, int level, int type, const void *data, size_t len)
+{
+    struct cmsghdr *c = (struct cmsghdr *)((uint8_t *)h->msg_control + h->msg_controllen);
+    c->cmsg_level = level;
+    c->cmsg_type = type;
+    c->cmsg_len = CMSG_LEN(len);
+    memcpy(CMSG_DATA(c), data, len);
+    h->msg_controllen += CMSG_SPACE(len);
+}
+
+static void put_source(struct msghdr *h, const struct port_tx *tx, bool v6)
+{
+    if (v6) {
+        struct in6_pktinfo pi = {.ipi6_ifindex = tx->from.scope_id};
+        memcpy(&pi.ipi6_addr, tx->from.gid.raw, 16);
+        put_cmsg(h, IPPROTO_IPV6, IPV6_PKTINFO, &pi, sizeof pi);
+    } else {
+        struct in_pktinfo pi = {0};
+        memcpy(&pi.ipi_spec_dst, tx->from.gid.raw + 12, 4);
+        put_cmsg(h, IPPROTO_IP, IP_PKTINFO, &pi, sizeof pi);
+    }
+}
+
+static void build(const struct udp_port *u, const struct port_tx *tx, struct msghdr *h, struct tx_msg *m)
+{
+    int tc = tx->traffic_class, ttl = tx->hop_limit;
+    socklen_t len;
+    udp_to_sockaddr(&tx->to, u->v6, &m->to, &len);
+    *h = (struct msghdr){.msg_name = &m->to, .msg_namelen = len, .msg_iov = (struct iovec *)tx->iov};
+    h->msg_iovlen = (size_t)tx->niov;
+    h->msg_control = m->ctl;
+    memset(m->ctl, 0, sizeof m->ctl);
+    put_cmsg(h, u->v6 ? IPPROTO_IPV6 : IPPROTO_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tc, sizeof tc);
+    if (ttl)
+        put_cmsg(h, u->v6 ? IPPROTO_IPV6 : IPPROTO_IP, u->v6 ? IPV6_HOPLIMIT : IP_TTL, &ttl, sizeof ttl);
+    if (u->any)
+        put_source(h, tx, u->v6);
+    if (tx->npkts > 1) {
+        uint16_t seg = (uint16_t)tx->seg_bytes;
+        put_cmsg(h, IPPROTO_UDP, UDP_SEGMENT, &seg, sizeof seg);
+    }
+}
+
+/*
+ * Sends the packets of a run one by one: the device has no segmentation, or refused this. Each then has IPv4 id 0 and
+ * not k, so the ICRC is made to fit. A packet that finds no room is lost, with those after it.
+ */
+static void send_singly(struct udp_port *u, int fd, const struct port_tx *tx)
+{
+    uint8_t buf[RUN_PACKET_MAX];
+    struct iovec iov = {.iov_base = buf};
+    struct port_tx one = *tx;
+    struct msghdr h;
+    struct tx_msg m;
+    if (!u->icrc_tab) {
+        u->icrc_tab = malloc(sizeof *u->icrc_tab);
+        if (!u->icrc_tab) {
+            u->tx_drops += tx->npkts;
+            return;
+        }
+        wire_icrc_tab_init(u->icrc_tab);
+    }
+    one.iov = &iov;
+    one.niov = 1;
+    one.npkts = 1;
+    for (uint32_t k = 0; k < tx->npkts; k++) {
+        iov.iov_len = one.last_bytes = run_bytes(tx, k);
+        run_copy(tx, k, buf);
+        if (!u->v6)
+            run_reid(u->icrc_tab, buf, one.last_bytes, (uint16_t)k, 0);
+        build(u, &one, &h, &m);
+        if (sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+            continue;
+        u->tx_drops++;
+        if (outcome_of(errno, false) != LOST) {
+            u->tx_drops += tx->npkts - k - 1;
+            return;
+        }
+    }
+}
+
+static void stop_segmenting(struct udp_port *u, int err)
+{
+    if (err != EIO || !u->gso)
+        return;
+    u->gso = false;
+    log_warn("a network device refuses UDP segmentation (%s): uroce sends packet by packet and is slower",
+             strerror(err));
+}
+
+/* tx[0..n) have one socket. Returns how many were taken; fewer: no room (the port then waits for some). */
+static int send_batch(struct udp_port *u, uint64_t now_ns, int fd, const struct port_tx *tx, int n)
+{
+    struct mmsghdr mm[UDP_TX_MSGS];
+    struct tx_msg msgs[UDP_TX_MSGS];
+    int done = 0, refused = 0;
+    for (int i = 0; i < n; i++)
+        build(u, &tx[i], &mm[i].msg_hdr, &msgs[i]);
+    while (done < n) {
+        int k = sendmmsg(fd, mm + done, (unsigned)(n - done), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k > 0) {
+            done += k;
+            continue;
+        }
+        int err = k < 0 ? errno : EIO;
+        /* ICMP's word on an earlier packet; told once. */
+        if ((err == ECONNREFUSED || err == EINTR) && refused++ < 8)
+            continue;
+        switch (outcome_of(err, tx[done].npkts > 1)) {
+        case FULL:
+            udp_wait_for_room(u, fd);
+            u->retry_ns = now_ns + 10 * UDP_RETRY_NS;
+            return done;
+        case FULL_QUIET:
+            u->retry_ns = now_ns + UDP_RETRY_NS;
+            return done;
+        case UNSEGMENTED:
+            stop_segmenting(u, err);
+            send_singly(u, fd, &tx[done]);
+            break;
+        default:
+            log_debug("a run of %u packets of %u bytes was not sent: %s", tx[done].npkts, tx[done].seg_bytes,
+                      strerror(err));
+            u->tx_drops += tx[done].npkts;
+            break;
+        }
+        done++;
+    }
+    return done;
+}
+
+static bool valid(const struct udp_port *u, const struct port_tx *tx)
+{
+    return run_valid(tx, RUN_PACKET_MAX, PORT_SEGS_MAX) && run_total(tx) <= PORT_BATCH_BYTES &&
+           tx->niov <= (int)PORT_IOV_MAX && gid_is_v4(&tx->to.gid) == !u->v6 && socket_for(u, tx->from.udp_port) >= 0;
+}
+
+int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
+{
+    struct udp_port *u = udp_of(p);
+    int done = 0;
+    u->retry_ns = UINT64_MAX;
+    udp_wait_for_room(u, -1);
+    while (done < n) {
+        if (!valid(u, &tx[done]))
+            return done ? done : -EINVAL;
+        int fd = socket_for(u, tx[done].from.udp_port), k = 1;
+        if (tx[done].npkts > 1 && !u->gso) { /* formed before segmentation was found missing */
+            send_singly(u, fd, &tx[done++]);
+            continue;
+        }
+        while (done + k < n && k < (int)UDP_TX_MSGS && tx[done + k].from.udp_port == tx[done].from.udp_port &&
+               valid(u, &tx[done + k]))
+            k++;
+        int took = send_batch(u, now_ns, fd, tx + done, k);
+        done += took;
+        if (took < k)
+            break;
+    }
+    return done;
+}
