@@ -21,9 +21,11 @@
 
 /* The plain build runs the whole sample, the sanitizers' builds a part of it. */
 #ifdef __SANITIZE_ADDRESS__
-#define FLIPS 100
+#define FLIPS          100
+#define FLIPS_EXTENDED 1000
 #else
-#define FLIPS 500
+#define FLIPS          500
+#define FLIPS_EXTENDED 10000
 #endif
 
 #define DIRS  4
@@ -283,7 +285,7 @@ static void quiet(enum log_level level, const char *line, void *user)
 
 int main(int argc, char **argv)
 {
-    int flips = argc > 1 ? atoi(argv[1]) : getenv("PENSTOCK_EXTENDED") ? 10000 : FLIPS, n[256] = {0}, bad = 0;
+    int flips = argc > 1 ? atoi(argv[1]) : getenv("PENSTOCK_EXTENDED") ? FLIPS_EXTENDED : FLIPS, n[256] = {0}, bad = 0;
     const char *env = getenv("PENSTOCK_SEED"), *tmp = getenv("TMPDIR");
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : env ? strtoull(env, NULL, 0) : 1;
     char base[256], clean[300], crashed[300], work[300], what[700];

@@ -26,12 +26,18 @@
 
 /* The plain build runs the whole sample, the sanitizers' builds a part of it. */
 #ifdef __SANITIZE_ADDRESS__
-#define POWER_STATES 30
-#define KILLS        5
+#define POWER_STATES          30
+#define KILLS                 5
+#define POWER_STATES_EXTENDED 1000
+#define KILLS_EXTENDED        100
 #else
-#define POWER_STATES 200
-#define KILLS        20
+#define POWER_STATES          200
+#define KILLS                 20
+#define POWER_STATES_EXTENDED 10000
+#define KILLS_EXTENDED        1000
 #endif
+
+#define STATES_PER_WRITER 500 /* then another one works on a new store */
 
 #define SLOTS      12
 #define WRITER_OPS 600
@@ -439,10 +445,12 @@ static size_t first_moment(const struct recfs *fs)
     return lo;
 }
 
-static int power_main(const char *base, int states, uint64_t seed)
+/* The states of one writer; the number that is wrong. *ret_caught: without flushes a loss is noticed. */
+static int power_of_writer(const char *base, int states, uint64_t seed, bool *ret_caught)
 {
     char disk[300];
-    int failed = 0, caught = 0;
+    int failed = 0;
+    bool caught = false;
     struct recfs *fs = record(base, seed);
     size_t first = first_moment(fs), span = recfs_length(fs) - first + 1;
     struct rng r;
@@ -450,16 +458,28 @@ static int power_main(const char *base, int states, uint64_t seed)
     rng_seed(&r, seed);
     snprintf(disk, sizeof disk, "%s/disk", base);
     printf("seed %llu, %zu changes and flushes recorded, %d states\n", (unsigned long long)seed, recfs_length(fs), states);
+    fflush(stdout);
     for (int i = 0; i < states; i++) {
         size_t at = first + rng_below(&r, span);
         if (!state_ok(fs, at, rng_u64(&r), 0, disk, false)) {
-            printf("state %d is wrong: entry %zu\n", i, at);
+            printf("seed %llu: state %d is wrong: entry %zu\n", (unsigned long long)seed, i, at);
             failed++;
         }
     }
     for (int i = 0; i < 20 && !caught; i++)
-        caught += !state_ok(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, disk, true);
+        caught = !state_ok(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, disk, true);
     recfs_free(fs);
+    *ret_caught = caught;
+    return failed;
+}
+
+static int power_main(const char *base, int states, uint64_t seed)
+{
+    int failed = 0;
+    bool caught = true, c;
+
+    for (int done = 0; done < states; done += STATES_PER_WRITER, caught &= c)
+        failed += power_of_writer(base, states - done < STATES_PER_WRITER ? states - done : STATES_PER_WRITER, seed++, &c);
     printf("%d of %d states wrong; without flushes %s\n", failed, states, caught ? "a loss is noticed" : "NOTHING is noticed");
     return failed || !caught;
 }
@@ -481,7 +501,10 @@ static int kill_main(const char *base, int states, uint64_t seed)
 int main(int argc, char **argv)
 {
     bool power = argc > 1 && !strcmp(argv[1], "power"), extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    int states = argc > 2 ? atoi(argv[2]) : power ? (extended ? 10000 : POWER_STATES) : extended ? 1000 : KILLS, r;
+    int states = argc > 2  ? atoi(argv[2])
+                 : power   ? (extended ? POWER_STATES_EXTENDED : POWER_STATES)
+                           : (extended ? KILLS_EXTENDED : KILLS);
+    int r;
     const char *env = getenv("PENSTOCK_SEED"), *tmp = getenv("TMPDIR");
     uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 0) : env ? strtoull(env, NULL, 0) : 1;
     char base[256], cmd[400];

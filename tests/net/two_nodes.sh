@@ -60,10 +60,11 @@ c "$P" ls --timeout 3000 --ca "$T/tls/ca.pem" --cert "$T/other/trainer.pem" --ke
     >/dev/null 2>&1 && fail "let in with a certificate of another CA"
 expect 0 c "$P" status $C "$URL" --json
 python3 - "$T/out" <<'PY'
-import json, sys
+import json, os, sys
 facts = json.load(open(sys.argv[1]))["facts"]
 assert facts["control.security"] == "tls", facts
 assert facts["data.security"] == "clear", facts
+assert facts["data.provider"] == os.environ.get("PENSTOCK_TEST_PROVIDER", facts["data.provider"]), facts
 assert facts["data.address"] == ["10.77.0.1:7450", "10.77.0.1:7451"], facts
 PY
 expect 5 c "$P" pool create $C penstock://10.77.0.1/more

@@ -71,7 +71,7 @@ wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server is not b
 wait_for 20 ls "$MNT" || fail "the mount is not back"
 touch "$T/up"
 wait "$work" || fail "the error was lost"
-umount "$MNT"
+umnt "$MNT"
 kill "$SERVER_PID"
 wait_for 20 gone "$SERVER_PID"
 "$PENSTOCK" check "$T/server-store"
