@@ -366,8 +366,12 @@ static void a_hello_comes_out_as_it_went_in(void **state)
     assert_int_equal(wire_hello_encode(&in, mad), 0);
     assert_int_equal(wire_hello_decode(mad, sizeof mad, &out), 0);
     assert_int_equal(out.version, WIRE_HELLO_VERSION);
-    in.version = out.version;
-    assert_memory_equal(&in, &out, sizeof in);
+    assert_true(out.tid == in.tid && out.kind == in.kind && out.caps == in.caps && out.src_qp == in.src_qp);
+    assert_true(out.dest_qp == in.dest_qp && out.uid == in.uid && out.sack_bits == in.sack_bits);
+    assert_true(out.instance == in.instance);
+    assert_memory_equal(in.machine, out.machine, sizeof in.machine);
+    assert_memory_equal(in.cookie, out.cookie, sizeof in.cookie);
+    assert_string_equal(in.name, out.name);
     assert_int_equal(wire_hello_decode(mad, sizeof mad - 1, &out), -ENODATA);
 
     const struct {

@@ -2,6 +2,7 @@
 #include "../wire/roce_frames.h"
 
 #include "base/util.h"
+#include "icrc_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -111,6 +112,47 @@ static void what_routers_change_is_not_covered(void **state)
     assert_memory_not_equal(buf, other, n - 4);
 }
 
+static void both_ways_to_multiply_agree(void **state)
+{
+    struct rng r;
+
+    (void)state;
+    rng_seed(&r, seed + 5);
+    assert_int_equal(icrc_times(1u << 31, 0x12345678), 0x12345678);
+    assert_int_equal(icrc_times(0, 0xffffffff), 0);
+    for (int i = 0; i < 10000; i++) {
+        uint32_t a = (uint32_t)rng_u64(&r), b = (uint32_t)rng_u64(&r);
+        assert_int_equal(icrc_times(a, b), icrc_times_plain(a, b));
+        assert_int_equal(icrc_times(a, b), icrc_times(b, a));
+    }
+}
+
+static void packets_of_a_run_have_the_same_icrc_as_alone(void **state)
+{
+    struct wire_icrc_run run;
+    struct wire_icrc_ids ids = {.solve = true};
+    struct wire_flow f;
+    struct rng r;
+
+    (void)state;
+    rng_seed(&r, seed + 6);
+    for (int i = 0; i < 300; i++) {
+        uint16_t id = (uint16_t)(i & 1 ? rng_below(&r, 128) : rng_u64(&r)), found = 0;
+        uint32_t n = random_packet(&r, &f, id), head = (uint32_t)min_u64(n - WIRE_ICRC_BYTES, WIRE_HEAD_MAX);
+        struct wire_icrc c;
+
+        wire_icrc_run_init(&run, &tab, &f, n);
+        wire_icrc_run_begin(&c, &run, buf, head);
+        wire_icrc_add(&c, buf + head, n - head - WIRE_ICRC_BYTES);
+        assert_int_equal(wire_icrc_run_id(&run, wire_icrc_end(&c, 0), id), sent_icrc(n));
+        assert_int_equal(wire_icrc_run_id(&run, wire_icrc_run_of(&run, buf), id), sent_icrc(n));
+        assert_int_equal(wire_icrc_run_verify(&run, &ids, buf, &found), f.v6 ? WIRE_ICRC_FULL : WIRE_ICRC_SOLVED);
+        assert_int_equal(found, f.v6 ? 0 : id);
+        buf[n - 1] ^= 0x80;
+        assert_int_equal(wire_icrc_run_verify(&run, &ids, buf, NULL), -EILSEQ);
+    }
+}
+
 static void another_id_is_a_step_away(void **state)
 {
     struct wire_flow f;
@@ -156,7 +198,8 @@ static void the_id_is_found_and_the_kind_of_check_is_told(void **state)
     }
 }
 
-/* With the id unknown too: at no distance in a packet that is allowed does a single bit look like a change of the id. */
+/* With the id unknown too: at no distance in a packet that is allowed does a single bit look like a change of the id.
+ */
 static void every_flipped_bit_is_noticed(void **state)
 {
     struct rng r;
@@ -237,6 +280,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_crc_of_the_annex),
         cmocka_unit_test(what_routers_change_is_not_covered),
+        cmocka_unit_test(both_ways_to_multiply_agree),
+        cmocka_unit_test(packets_of_a_run_have_the_same_icrc_as_alone),
         cmocka_unit_test(another_id_is_a_step_away),
         cmocka_unit_test(the_id_is_found_and_the_kind_of_check_is_told),
         cmocka_unit_test(every_flipped_bit_is_noticed),

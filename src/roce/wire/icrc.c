@@ -1,14 +1,12 @@
-/* The invariant CRC, and the algebra of the IPv4 id in it. */
+/* The invariant CRC: what it covers, part by part; and the IP header that a UD receive is given. */
 #include "roce/wire_icrc.h"
 
+#include "icrc_priv.h"
 #include "raw.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include <isa-l/crc.h>
-
-#define POLY 0xedb88320u /* CRC-32 of Ethernet, reflected: bit 31 is the coefficient of x^0 */
 
 #define LRH_BYTES 8u /* ones in place of InfiniBand's link header */
 #define IP4_DF    0x4000u
@@ -65,15 +63,14 @@ static struct raw_ip6 ip6_header(const struct wire_flow *f, uint32_t word, uint3
     return ip;
 }
 
-void wire_icrc_begin(struct wire_icrc *c, const struct wire_flow *f, uint16_t ip_id, uint32_t pkt_bytes,
-                     const uint8_t *head, size_t head_len)
+/* LRH, IP and UDP: all that is in front of the BTH. */
+uint32_t icrc_prefix(const struct wire_flow *f, uint16_t ip_id, uint32_t pkt_bytes)
 {
-    uint8_t b[LRH_BYTES + WIRE_IP6_BYTES + WIRE_UDP_BYTES + WIRE_HEAD_MAX];
+    uint8_t b[LRH_BYTES + WIRE_IP6_BYTES + WIRE_UDP_BYTES];
     size_t n = LRH_BYTES;
     struct raw_udp udp = {put_be16(f->src_port), put_be16(f->dst_port),
                           put_be16((uint16_t)(WIRE_UDP_BYTES + pkt_bytes)), put_be16(0xffff)};
 
-    assert(head_len >= WIRE_BTH_BYTES && head_len <= WIRE_HEAD_MAX);
     memset(b, 0xff, LRH_BYTES);
     if (f->v6) {
         struct raw_ip6 ip = ip6_header(f, 0x6fffffffu, pkt_bytes);
@@ -88,10 +85,29 @@ void wire_icrc_begin(struct wire_icrc *c, const struct wire_flow *f, uint16_t ip
         n += sizeof ip;
     }
     memcpy(b + n, &udp, sizeof udp);
-    n += sizeof udp;
-    memcpy(b + n, head, head_len);
-    b[n + offsetof(struct raw_bth, ecn)] = 0xff;
-    c->crc = crc32_gzip_refl(0, b, n + head_len);
+    return crc32_gzip_refl(0, b, n + sizeof udp);
+}
+
+/* The first bytes of a packet, with ones in the byte of FECN and BECN. */
+static uint32_t add_head(uint32_t crc, const uint8_t *head, size_t len)
+{
+    uint8_t b[WIRE_HEAD_MAX];
+
+    assert(len >= WIRE_BTH_BYTES && len <= sizeof b);
+    memcpy(b, head, len);
+    b[offsetof(struct raw_bth, ecn)] = 0xff;
+    return crc32_gzip_refl(crc, b, len);
+}
+
+void wire_icrc_begin(struct wire_icrc *c, const struct wire_flow *f, uint16_t ip_id, uint32_t pkt_bytes,
+                     const uint8_t *head, size_t head_len)
+{
+    c->crc = add_head(icrc_prefix(f, ip_id, pkt_bytes), head, head_len);
+}
+
+void wire_icrc_run_begin(struct wire_icrc *c, const struct wire_icrc_run *r, const uint8_t *head, size_t head_len)
+{
+    c->crc = add_head(r->prefix, head, head_len);
 }
 
 void wire_icrc_add(struct wire_icrc *c, const void *data, size_t len)
@@ -117,85 +133,6 @@ uint32_t wire_icrc_of(const struct wire_flow *f, uint16_t ip_id, const uint8_t *
     if (covered > head)
         wire_icrc_add(&c, pkt + head, covered - head);
     return c.crc;
-}
-
-/* ---- the IPv4 id ----
- *
- * The difference that id bytes make to the CRC register right behind them is the id's 16 bits, first byte lowest, times
- * x^16; each further bit of the packet multiplies it by x. Multiplying the difference of two ICRCs by the inverse of
- * that power gives the difference of the ids in the low 16 bits. That the other 16 are 0 is the check that is left.
- */
-
-static uint32_t times_x(uint32_t v)
-{
-    return v >> 1 ^ (POLY & -(v & 1));
-}
-
-static uint32_t over_x(uint32_t v)
-{
-    return v & 1u << 31 ? (v ^ POLY) << 1 | 1 : v << 1;
-}
-
-static uint32_t times(uint32_t a, uint32_t b)
-{
-    uint32_t p = 0;
-
-    for (; a; a <<= 1, b = times_x(b))
-        p ^= b & -(a >> 31);
-    return p;
-}
-
-/* Bits that the register takes in from the start of the id to the ICRC, for a packet of 0 bytes. */
-#define ID_BITS (8u * (WIRE_IP4_BYTES - (uint32_t)offsetof(struct raw_ip4, id) + WIRE_UDP_BYTES - WIRE_ICRC_BYTES))
-
-void wire_icrc_tab_init(struct wire_icrc_tab *t)
-{
-    uint32_t f = 1u << 31, b = 1u << 31;
-
-    for (uint32_t i = 0; i < ID_BITS; i++) {
-        f = times_x(f);
-        b = over_x(b);
-    }
-    for (uint32_t words = 0; words <= WIRE_PKT_MAX / 4; words++) {
-        t->forward[words] = f;
-        t->back[words] = b;
-        for (uint32_t i = 0; i < 32; i++) {
-            f = times_x(f);
-            b = over_x(b);
-        }
-    }
-}
-
-uint32_t wire_icrc_reid(const struct wire_icrc_tab *t, uint32_t icrc, uint32_t pkt_bytes, uint16_t from, uint16_t to)
-{
-    return icrc ^ times(__builtin_bswap16(from ^ to), t->forward[pkt_bytes / 4]);
-}
-
-int wire_icrc_verify(const struct wire_icrc_tab *t, const struct wire_flow *f, const struct wire_icrc_ids *ids,
-                     const uint8_t *pkt, uint32_t pkt_bytes, uint16_t *ret_id)
-{
-    bool exact = f->v6 || ids->known;
-    uint16_t id = f->v6 || !ids->known ? 0 : ids->id;
-    enum wire_icrc_check how = WIRE_ICRC_FULL;
-    uint32_t diff;
-    le32 got;
-
-    memcpy(&got, pkt + pkt_bytes - sizeof got, sizeof got);
-    diff = get_le32(got) ^ wire_icrc_of(f, id, pkt, pkt_bytes);
-    if (!exact) {
-        uint32_t bits = times(t->back[pkt_bytes / 4], diff);
-        if (bits >> 16)
-            return -EILSEQ;
-        id = __builtin_bswap16((uint16_t)bits);
-        how = id < ids->set ? WIRE_ICRC_SET : WIRE_ICRC_SOLVED;
-        if (how == WIRE_ICRC_SOLVED && !ids->solve)
-            return -EILSEQ;
-    } else if (diff) {
-        return -EILSEQ;
-    }
-    if (ret_id)
-        *ret_id = id;
-    return (int)how;
 }
 
 static uint16_t ip4_checksum(const struct raw_ip4 *ip)

@@ -42,16 +42,38 @@ uint32_t wire_icrc_end(struct wire_icrc *c, uint32_t payload_len);
 uint32_t wire_icrc_of(const struct wire_flow *f, uint16_t ip_id, const uint8_t *pkt, uint32_t pkt_bytes);
 
 /*
- * What the id contributes to the ICRC, by packet length. Filled once by whoever owns the device, then only read (by any
- * number of threads).
+ * Powers of x, from which comes what the id contributes to the ICRC, by packet length. Filled once by whoever owns the
+ * device, then only read (by any number of threads).
  */
+#define WIRE_ICRC_POWERS (WIRE_PKT_MAX / 4 + 6)
 struct wire_icrc_tab {
-    uint32_t forward[WIRE_PKT_MAX / 4 + 1], back[WIRE_PKT_MAX / 4 + 1];
+    uint32_t forward[WIRE_ICRC_POWERS], back[WIRE_ICRC_POWERS]; /* x^(32 n), x^(-32 n) */
 };
 void wire_icrc_tab_init(struct wire_icrc_tab *t);
 
 /* The ICRC of an IPv4 packet of pkt_bytes (a multiple of 4, at most WIRE_PKT_MAX) with id `from`, had it id `to`. */
 uint32_t wire_icrc_reid(const struct wire_icrc_tab *t, uint32_t icrc, uint32_t pkt_bytes, uint16_t from, uint16_t to);
+
+/*
+ * Packets of one flow and one size, as in a segmented send or a coalesced receive, share what is in front of the BTH.
+ * It is made once for the run; then each packet costs the CRC of its own bytes, and one multiplication for its id.
+ */
+struct wire_icrc_run {
+    uint32_t prefix; /* with id 0 */
+    uint32_t pkt_bytes;
+    bool v6;
+    uint32_t ecn, forward, back;
+};
+/* pkt_bytes: a multiple of 4, at most WIRE_PKT_MAX. */
+void wire_icrc_run_init(struct wire_icrc_run *r, const struct wire_icrc_tab *t, const struct wire_flow *f,
+                        uint32_t pkt_bytes);
+/* As wire_icrc_begin with id 0; wire_icrc_add and wire_icrc_end go on. */
+void wire_icrc_run_begin(struct wire_icrc *c, const struct wire_icrc_run *r, const uint8_t *head, size_t head_len);
+/* The ICRC with id 0 of a packet in one piece: the fastest way, so that it pays to copy a small payload behind its
+ * headers. */
+uint32_t wire_icrc_run_of(const struct wire_icrc_run *r, const uint8_t *pkt);
+/* The ICRC with an id, of the ICRC with id 0. IPv6: the same. */
+uint32_t wire_icrc_run_id(const struct wire_icrc_run *r, uint32_t icrc, uint16_t id);
 
 /* How a packet's ICRC was found right. */
 enum wire_icrc_check {
@@ -74,6 +96,10 @@ struct wire_icrc_ids {
  */
 int wire_icrc_verify(const struct wire_icrc_tab *t, const struct wire_flow *f, const struct wire_icrc_ids *ids,
                      const uint8_t *pkt, uint32_t pkt_bytes, uint16_t *ret_id);
+
+/* The same for a packet of a run. */
+int wire_icrc_run_verify(const struct wire_icrc_run *r, const struct wire_icrc_ids *ids, const uint8_t *pkt,
+                         uint16_t *ret_id);
 
 /*
  * The 40 bytes in front of a UD receive's payload (IBTA A17.4.5.1): the GRH of IPv6, or 20 bytes of zeros and the IPv4
