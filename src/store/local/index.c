@@ -448,6 +448,31 @@ int idx_each_whole(struct engine *e, const struct key *prefix, idx_entry_fn fn, 
     return r;
 }
 
+struct put_walk {
+    idx_put_fn fn;
+    void *user;
+};
+
+static void on_put(void *user, const char *k, size_t klen, const char *v, size_t vlen)
+{
+    struct put_walk *w = user;
+    if (vlen >= CRC_BYTES)
+        w->fn(w->user, (const uint8_t *)k, klen, (const uint8_t *)v, vlen - CRC_BYTES);
+}
+
+static void on_del(void *user, const char *k, size_t klen)
+{
+    (void)user, (void)k, (void)klen;
+}
+
+void idx_each_put(const void *p, size_t len, idx_put_fn fn, void *user)
+{
+    rocksdb_writebatch_t *b = rocksdb_writebatch_create_from(p, len);
+    struct put_walk w = {fn, user};
+    rocksdb_writebatch_iterate(b, &w, on_put, on_del);
+    rocksdb_writebatch_destroy(b);
+}
+
 /* ---- changing ---- */
 
 struct idx_batch *idx_batch_new(void)

@@ -2,6 +2,7 @@
 #include "parts.h"
 
 #include "base/err.h"
+#include "base/rng.h"
 #include "local/local_store.h"
 
 #include <errno.h>
@@ -111,6 +112,8 @@ static int begin_writing(struct engine *e, bool made, const struct errmsg *m)
     bool replayed = !made && sync_durable(e) > e->super.log_lsn;
     int r;
     e->super.clean = false;
+    e->super.run_before = e->super.run;
+    rng_secret(&e->super.run, sizeof e->super.run);
     r = made ? super_created(e) : super_write(e);
     if (r)
         return fail(m, r, "%s/superblock: %s", e->dir, err_text(r));
@@ -194,7 +197,7 @@ static void close_parts(struct engine *e)
     alloc_close(e);
     wal_close(e);
     sync_close(e);
-    recent_close(e);
+    recent_close(e, e->started && e->super.clean);
     locks_close(e);
     super_close(e);
     free(e->dir);

@@ -74,6 +74,9 @@ const void *idx_batch_seal(struct idx_batch *b, uint64_t lsn, size_t *ret_len);
 int idx_batch_apply(struct engine *e, struct idx_batch *b);
 /* Applies the bytes of a sealed batch. */
 int index_replay(struct engine *e, const void *p, size_t len);
+/* What a sealed batch puts. */
+typedef void (*idx_put_fn)(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen);
+void idx_each_put(const void *p, size_t len, idx_put_fn fn, void *user);
 
 /* ---- log.c, replay.c: log segments ---- */
 
@@ -108,10 +111,10 @@ uint64_t wal_bytes(struct engine *e);
 int recent_replay(struct engine *e, bool made, uint64_t *last, const struct errmsg *m);
 /* A new file for this process; before the first commit. Without room the store works without, and says so. */
 int recent_start(struct engine *e);
-void recent_close(struct engine *e); /* accepts a store that has none */
+void recent_close(struct engine *e, bool clean); /* accepts a store that has none */
 /* Any thread, after a failure: what is not durable may name blocks that are not there. */
 void recent_drop(struct engine *e);
-/* After an unclean stop: all that was committed is there. */
+/* Nothing that was committed before this open is lost since the namespace was last closed. */
 bool recent_complete(struct engine *e);
 /* A new history is committed: clients are told of what is lost. */
 void recent_renewed(struct engine *e);
@@ -119,6 +122,18 @@ void recent_renewed(struct engine *e);
 bool recent_full(struct engine *e); /* a pass first */
 void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len);
 void recent_turn(struct engine *e); /* a pass has taken all that was added */
+/* Are the blocks on disk that these bytes of a sealed batch name, and that the index does not have yet? (recent_blocks.c) */
+bool recent_blocks_there(struct engine *e, const void *p, size_t len);
+
+/* ---- witness.c: how far this process came, in memory that outlives it and that no disk holds ---- */
+
+struct witness;
+/* What the process before left for this store: 1, its run and its last LSN; 0: nothing is known. */
+int witness_read(struct engine *e, uint64_t *ret_run, uint64_t *ret_last);
+struct witness *witness_start(struct engine *e, uint64_t last); /* NULL: there is none; of this run */
+void witness_set(struct witness *w, uint64_t last);             /* accepts NULL; under the commit mutex */
+void witness_close(struct witness *w);                          /* accepts NULL; it stays for the next process */
+void witness_remove(struct engine *e);
 
 /* ---- sync.c: commit order, group commit, checkpoints ---- */
 

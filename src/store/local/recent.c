@@ -7,6 +7,10 @@
  * system has gone too, the file's and the data's blocks on disk are of any age. So the header names the boot, and only
  * the same boot's file is read.
  *
+ * It also names the run (super.run): the file of another process, or of another copy of the store, is not this log's
+ * tail. Each record says which LSN was durable: a log that ends before is not the one that it continues. The blocks that
+ * records name are compared before they are taken. And a page of memory (witness.c) knows how far the process came.
+ *
  * Fields are under the commit mutex, or belong to the thread that opens the store.
  */
 #include "log.h"
@@ -33,6 +37,7 @@ struct header {
     le32 magic, half;
     uint8_t uuid[16], boot[40];
     le64 seq; /* of the records */
+    le64 run;
     le32 zero, crc;
 };
 
@@ -40,9 +45,10 @@ struct recent {
     int fd;
     uint32_t half, off; /* bytes of a half; used of the one in use */
     bool second, broken;
-    bool complete; /* nothing of an unclean stop is lost */
+    bool complete; /* nothing is lost since the namespace was last closed, or its last new history */
     bool lost;     /* something may be */
     uint64_t seq;
+    struct witness *witness;
 };
 
 static void boot_id(uint8_t ret[40])
@@ -73,8 +79,8 @@ static bool read_header(struct engine *e, int fd, struct header *ret)
     return true;
 }
 
-/* Queues the records of one half that go on where *last ends. */
-static int follow(struct engine *e, const struct header *h, const uint8_t *p, struct wbuf *q, uint64_t *last)
+/* Queues the records of one half that go on where *last ends. -ESTALE: the log, which ends at `end`, is another one. */
+static int follow(struct engine *e, const struct header *h, const uint8_t *p, uint64_t end, struct wbuf *q, uint64_t *last)
 {
     uint64_t size = get_le32(h->half), off = 0, lsn = 0;
     struct record r;
@@ -87,6 +93,8 @@ static int follow(struct engine *e, const struct header *h, const uint8_t *p, st
             (lsn && get_le64(r.lsn) != lsn + 1))
             return 0;
         lsn = get_le64(r.lsn);
+        if (get_le64(r.durable) > end)
+            return -ESTALE;
         if (lsn == *last + 1) {
             int err = wal_queue(q, lsn, p + off + sizeof r, len);
             if (err)
@@ -98,14 +106,33 @@ static int follow(struct engine *e, const struct header *h, const uint8_t *p, st
     return 0;
 }
 
-/* First to the log, so that what the index may flush is there; then to the index. */
-static int keep(struct engine *e, const struct wbuf *q, uint64_t durable)
+/* The records before the first whose blocks are not there. *last: of the last one that stays. */
+static void cut(struct engine *e, struct wbuf *q, uint64_t *last)
 {
-    const uint8_t *p = q->data, *end = q->data + q->len;
+    for (size_t at = 0; at < q->len;) {
+        struct record h;
+        memcpy(&h, q->data + at, sizeof h);
+        if (!recent_blocks_there(e, q->data + at + sizeof h, get_le32(h.len))) {
+            log_warn("%s/" FILE_NAME ": the data of record %llu is not on the disk: it and what follows is lost", e->dir,
+                     (unsigned long long)get_le64(h.lsn));
+            *last = get_le64(h.lsn) - 1;
+            q->len = at;
+            return;
+        }
+        at += record_bytes(get_le32(h.len));
+    }
+}
+
+/* First to the log, so that what the index may flush is there; then to the index. */
+static int keep(struct engine *e, struct wbuf *q, uint64_t durable, uint64_t *last)
+{
+    const uint8_t *p = q->data, *end;
     int r;
     if (fdatasync(e->data_fd))
         return -errno;
-    r = wal_append(e, q, durable);
+    cut(e, q, last);
+    end = p + q->len;
+    r = q->len ? wal_append(e, q, durable) : 0;
     while (!r && p < end) {
         struct record h;
         memcpy(&h, p, sizeof h);
@@ -115,9 +142,10 @@ static int keep(struct engine *e, const struct wbuf *q, uint64_t durable)
     return r;
 }
 
+/* 1: the process before left more than could be taken. */
 static int read_halves(struct engine *e, int fd, const struct header *h, uint64_t *last)
 {
-    uint64_t size = get_le32(h->half), before = *last;
+    uint64_t size = get_le32(h->half), before = *last, upto = before;
     uint8_t *buf = malloc(size);
     struct wbuf q = {0};
     int r = buf ? 0 : -ENOMEM;
@@ -125,38 +153,77 @@ static int read_halves(struct engine *e, int fd, const struct header *h, uint64_
     for (unsigned i = 0; !r && i < 4; i++) {
         r = pread_all(fd, buf, size, LOG_BLOCK + (i % 2) * size);
         if (!r)
-            r = follow(e, h, buf, &q, last);
+            r = follow(e, h, buf, before, &q, &upto);
     }
     free(buf);
+    if (r == -ESTALE) {
+        log_warn("%s/" FILE_NAME ": it continues another log than the one that is here: not read", e->dir);
+        wbuf_done(&q);
+        return 1;
+    }
+    *last = upto;
     if (!r && q.len)
-        r = keep(e, &q, before);
+        r = keep(e, &q, before, last);
     wbuf_done(&q);
     if (!r && *last > before)
         log_info("%s: took %llu records that the process before left", e->dir, (unsigned long long)(*last - before));
-    return r;
+    return !r && *last < upto ? 1 : r;
+}
+
+/* Did the process before commit more than is here? */
+static bool witnessed_more(struct engine *e, uint64_t last)
+{
+    uint64_t run, upto;
+    if (!witness_read(e, &run, &upto))
+        return false;
+    if (run != e->super.run && run != e->super.run_before)
+        log_warn("%s: the store is not the one that was open here last", e->dir);
+    else if (last < upto)
+        log_warn("%s: it ends at record %llu, the process before came to %llu", e->dir, (unsigned long long)last,
+                 (unsigned long long)upto);
+    else
+        return false;
+    return true;
+}
+
+/* Is this file the last one of a process that wrote this store, in this boot? */
+static bool is_ours(struct engine *e, int fd, struct header *ret, bool *ret_broken)
+{
+    uint8_t boot[40];
+    le32 broken;
+    uint64_t run;
+    boot_id(boot);
+    if (fd < 0 || !read_header(e, fd, ret) || memcmp(ret->boot, boot, sizeof boot) ||
+        pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET))
+        return false;
+    run = get_le64(ret->run);
+    if (run != e->super.run && run != e->super.run_before) { /* before: it died between the superblock and its own file */
+        log_warn("%s/" FILE_NAME " is of another copy of the store: not read", e->dir);
+        return false;
+    }
+    *ret_broken = get_le32(broken);
+    return true;
 }
 
 int recent_replay(struct engine *e, bool made, uint64_t *last, const struct errmsg *m)
 {
     struct recent *c = calloc(1, sizeof *c);
     cleanup_close int fd = openat(e->dir_fd, FILE_NAME, O_RDONLY | O_CLOEXEC);
-    uint8_t boot[40];
+    bool broken = false;
     struct header h;
-    le32 broken = put_le32(0);
     int r = 0;
     if (!c)
         return -ENOMEM;
     c->fd = -1;
     e->recent = c;
     c->lost = !made && !e->super.clean;
-    boot_id(boot);
-    if (made || fd < 0 || e->super.clean || !read_header(e, fd, &h) || memcmp(h.boot, boot, sizeof boot) ||
-        pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET))
+    if (made || !is_ours(e, fd, &h, &broken))
         return 0;
-    r = read_halves(e, fd, &h, last);
-    c->complete = !r && !get_le32(broken);
+    if (!e->super.clean) /* else: a check that brought the store in order, or the namespace's own close */
+        r = read_halves(e, fd, &h, last);
+    c->complete = !r && !broken && !witnessed_more(e, *last);
     c->lost = !c->complete;
-    return r ? fail(m, r, "%s/" FILE_NAME ": %s", e->dir, err_text(r)) : 0;
+    return r < 0 ? fail(m, r, "%s/" FILE_NAME ": %s", e->dir, err_text(r)) : 0;
 }
 
 static int make_file(struct engine *e, const uint8_t boot[40])
@@ -164,7 +231,8 @@ static int make_file(struct engine *e, const uint8_t boot[40])
     struct recent *c = e->recent;
     uint8_t block[LOG_BLOCK] = {0};
     le32 lost = put_le32(c->lost);
-    struct header h = {.magic = put_le32(RECENT_MAGIC), .half = put_le32(c->half), .seq = put_le64(c->seq)};
+    struct header h = {.magic = put_le32(RECENT_MAGIC), .half = put_le32(c->half), .seq = put_le64(c->seq),
+                       .run = put_le64(e->super.run)};
     int r;
     memcpy(h.uuid, e->super.uuid, 16);
     memcpy(h.boot, boot, 40);
@@ -187,8 +255,10 @@ int recent_start(struct engine *e)
     rng_secret(&c->seq, sizeof c->seq);
     boot_id(boot);
     r = e->opt.recent ? make_file(e, boot) : -ENOTSUP;
+    c->witness = r ? NULL : witness_start(e, sync_durable(e));
     if (!r)
         return 0;
+    witness_remove(e);
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
@@ -200,10 +270,13 @@ int recent_start(struct engine *e)
     return unlinkat(e->dir_fd, FILE_NAME, 0) && errno != ENOENT ? -errno : 0;
 }
 
-void recent_close(struct engine *e)
+void recent_close(struct engine *e, bool clean)
 {
     if (!e->recent)
         return;
+    witness_close(e->recent->witness);
+    if (clean)
+        witness_remove(e);
     if (e->recent->fd >= 0)
         close(e->recent->fd);
     free(e->recent);
@@ -252,7 +325,8 @@ void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len)
     static const uint8_t zero[8];
     struct recent *c = e->recent;
     struct record h = {.magic = put_le32(RECORD_MAGIC), .kind = put_le32(RECORD_TXN), .tag = put_le64(e->wal->tag),
-                       .seq = put_le64(c->seq), .lsn = put_le64(lsn), .len = put_le32((uint32_t)len)};
+                       .seq = put_le64(c->seq), .lsn = put_le64(lsn), .durable = put_le64(sync_durable(e)),
+                       .len = put_le32((uint32_t)len)};
     uint64_t total = record_bytes((uint32_t)len);
     struct iovec iov[3] = {{&h, sizeof h}, {(void *)(uintptr_t)payload, len}, {(void *)(uintptr_t)zero, total - sizeof h - len}};
     ssize_t n;
@@ -264,6 +338,7 @@ void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len)
         broken(e, n < 0 ? -errno : -ENOSPC);
     else
         c->off += (uint32_t)total;
+    witness_set(c->witness, lsn);
 }
 
 void recent_turn(struct engine *e)

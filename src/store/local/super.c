@@ -103,6 +103,8 @@ static void super_encode(const struct super *s, uint8_t ret[SUPER_BYTES])
     wbuf_u64(&w, s->log_seq);
     wbuf_u64(&w, s->log_off);
     wbuf_u64(&w, s->copy_lsn);
+    wbuf_u64(&w, s->run);
+    wbuf_u64(&w, s->run_before);
     w.len = SUPER_BYTES - 4;
     crc = crc32c(0, ret, SUPER_BYTES - 4);
     wbuf_u32(&w, crc);
@@ -133,6 +135,8 @@ static int super_decode(const uint8_t p[SUPER_BYTES], struct super *ret)
     s.log_seq = rbuf_u64(&r);
     s.log_off = rbuf_u64(&r);
     s.copy_lsn = rbuf_u64(&r);
+    s.run = rbuf_u64(&r);
+    s.run_before = rbuf_u64(&r);
     if (block != PST_BLOCK || s.capacity < PST_BLOCK || s.capacity % PST_BLOCK || s.capacity > PST_FILE_MAX * 2 ||
         s.segment < SEGMENT_MIN || s.segment > 1 * GiB || s.segment % SUPER_BYTES)
         return -EIO;
