@@ -265,6 +265,26 @@ static void punched_ranges_read_as_zero_and_free_whole_blocks(void **state)
     dx_expect(ino, model, size);
 }
 
+static void a_punch_keeps_what_is_reserved_behind_its_range(void **state)
+{
+    uint64_t ino = dx_file("f");
+    (void)state;
+
+    assert_int_equal(dx_range(PST_OP_ALLOCATE, ino, 0, 3 * MiB, PST_OPF_KEEP_SIZE), 0);
+    assert_int_equal(dx_write(ino, 0, bytes, 10000), 10000);
+    assert_int_equal(nx_attr(ino).used, 3 * MiB);
+    assert_int_equal(dx_range(PST_OP_PUNCH, ino, 0, 10000, 0), 0); /* up to the end: with the last block */
+    assert_int_equal(nx_attr(ino).used, 3 * MiB - 3 * PST_BLOCK);
+    assert_int_equal(dx_range(PST_OP_PUNCH, ino, 0, 2 * MiB + 1, 0), 0); /* past the end: what it covers */
+    assert_int_equal(nx_attr(ino).used, MiB);
+    assert_int_equal(dx_range(PST_OP_PUNCH, ino, 10100, 50, 0), 0);
+    assert_int_equal(nx_attr(ino).used, MiB);
+    assert_int_equal(dx_range(PST_OP_PUNCH, ino, 0, INT64_MAX, 0), 0);
+    assert_int_equal(nx_attr(ino).used, 0);
+    assert_int_equal(nx_attr(ino).size, 10000);
+    dx_check_space();
+}
+
 static void a_punch_over_many_chunks_works_in_steps(void **state)
 {
     uint64_t ino = dx_file("f");
@@ -357,6 +377,7 @@ int main(void)
         DATA_TEST(deleted_files_give_their_space_back),
         DATA_TEST(punched_ranges_read_as_zero_and_free_whole_blocks),
         DATA_TEST(a_punch_over_many_chunks_works_in_steps),
+        DATA_TEST(a_punch_keeps_what_is_reserved_behind_its_range),
         DATA_TEST(allocated_space_reads_as_zero_and_counts),
         DATA_TEST(data_and_holes_are_found),
     };

@@ -54,6 +54,8 @@ static uint8_t bytes[FILE_BYTES], model[FILE_BYTES];
 static void a_failed_write_changes_nothing(void **state)
 {
     uint64_t ino = dx_file("f"), change;
+    struct iovec v = {bytes, 100};
+    struct pst_op replace = dx_op(PST_OP_CHUNK_REPLACE, ino, 0, 100);
     (void)state;
 
     dx_fill(bytes, sizeof bytes, 1);
@@ -64,7 +66,10 @@ static void a_failed_write_changes_nothing(void **state)
     assert_int_equal(dx_write(ino, 5000, bytes, 300000), -EIO);
     assert_int_equal(dx_write(ino, FILE_BYTES, bytes, 3), -EIO);
     assert_int_equal(dx_range(PST_OP_PUNCH, ino, 100, 50, 0), -EIO);
-    assert_int_equal(dx_io(PST_OP_CHUNK_REPLACE, ino, 3, bytes, 100, 0, NULL), -EIO);
+    replace.iov = &v;
+    replace.iovcnt = 1;
+    replace.version = PST_VERSION_ANY;
+    assert_int_equal(pst_queue_run(dx_q, &replace), -EIO);
     fault.error = -ENOSPC; /* a file system without preallocation may say so late */
     assert_int_equal(dx_write(ino, 5000, bytes, 300000), -ENOSPC);
     fault.write_every = 0;

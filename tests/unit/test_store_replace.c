@@ -35,9 +35,9 @@ static void chunks_are_replaced_on_condition_of_their_version(void **state)
     assert_int_equal(op.meta_len, 0);
     assert_int_equal(replace(ino, 0, bytes, 5000, 7, 0, 0, "", &v), -ESTALE);
     assert_int_equal(v, 0);
-    assert_int_equal(replace(ino, 0, bytes, 5000, 0, PST_OPF_GROW, 4500, "meta", &v), 5000);
+    assert_int_equal(replace(ino, 0, bytes, 5000, 0, PST_OPF_GROW, 5000, "meta", &v), 5000);
     assert_true(v > 0);
-    assert_int_equal(nx_attr(ino).size, 4500);
+    assert_int_equal(nx_attr(ino).size, 5000);
     assert_int_equal(chunk_read(ino, 0, got, sizeof got, &op), 5000);
     assert_int_equal(op.version, v);
     assert_int_equal(op.meta_len, 4);
@@ -45,15 +45,14 @@ static void chunks_are_replaced_on_condition_of_their_version(void **state)
     assert_memory_equal(got, bytes, 5000);
     assert_int_equal(replace(ino, 0, bytes + 1, 100, 0, 0, 0, "x", &w), -ESTALE);
     assert_int_equal(w, v);
-    assert_int_equal(replace(ino, 0, bytes + 1, 1048576, v, PST_OPF_GROW, 100, "other meta", &w), 1048576);
+    assert_int_equal(replace(ino, 0, bytes + 1, 1048576, v, PST_OPF_GROW, 1048576, "other meta", &w), 1048576);
     assert_true(w > v);
-    assert_int_equal(nx_attr(ino).size, 4500);
     dx_reopen();
     assert_int_equal(chunk_read(ino, 0, got, sizeof got, &op), 1048576);
     assert_int_equal(op.version, w);
     assert_memory_equal(op.meta, "other meta", 10);
     assert_memory_equal(got, bytes + 1, 1048576);
-    dx_expect(ino, bytes + 1, 4500);
+    dx_expect(ino, bytes + 1, 1048576);
     /* A short buffer gets a part; the answer is the whole. */
     memset(got, 0, sizeof got);
     assert_int_equal(chunk_read(ino, 0, got, 10, &op), 1048576);
@@ -89,6 +88,27 @@ static void writes_move_a_chunks_version(void **state)
     assert_true(op.version > v);
 }
 
+/* What a file gets when it grows is zero: no replaced chunk leaves other bytes behind the end. */
+static void a_replaced_chunk_has_no_bytes_past_the_end(void **state)
+{
+    uint64_t ino = dx_file("f"), v;
+    static uint8_t want[2 * 1048576];
+    (void)state;
+
+    assert_int_equal(replace(ino, 0, bytes, 5000, 0, 0, 0, "", &v), -EINVAL);
+    assert_int_equal(replace(ino, 1, bytes, 1, 0, PST_OPF_GROW, MiB, "", &v), -EINVAL);
+    assert_int_equal(dx_write(ino, 0, bytes, 100), 100);
+    assert_int_equal(replace(ino, 0, bytes, 5000, PST_VERSION_ANY, 0, 0, "", &v), -EINVAL);
+    assert_int_equal(replace(ino, 0, bytes, 5000, PST_VERSION_ANY, PST_OPF_GROW, 4999, "", &v), -EINVAL);
+    assert_int_equal(replace(ino, 0, bytes, 5000, PST_VERSION_ANY, PST_OPF_SET_SIZE, 4999, "", &v), -EINVAL);
+    assert_int_equal(nx_attr(ino).size, 100);
+    assert_int_equal(nx_attr(ino).used, PST_BLOCK);
+    assert_int_equal(replace(ino, 0, bytes, 5000, PST_VERSION_ANY, PST_OPF_GROW, 6000, "", &v), 5000);
+    assert_int_equal(dx_truncate(ino, 2 * MiB), 0);
+    memcpy(want, bytes, 5000);
+    dx_expect(ino, want, sizeof want);
+}
+
 static void a_replaced_chunk_sets_the_size(void **state)
 {
     uint64_t ino = dx_file("f"), v;
@@ -98,8 +118,9 @@ static void a_replaced_chunk_sets_the_size(void **state)
         assert_int_equal(replace(ino, i, bytes + i, 4096, 0, PST_OPF_GROW, i * MiB + 4096, "m", &v), 4096);
     assert_int_equal(nx_attr(ino).size, 99 * MiB + 4096);
     assert_int_equal(replace(ino, 3, bytes, 100, PST_VERSION_ANY, PST_OPF_SET_SIZE, 2 * MiB, "m", &v), -EINVAL);
-    assert_int_equal(replace(ino, 3, bytes, 100, PST_VERSION_ANY, PST_OPF_SET_SIZE, 3 * MiB + 50, "m", &v), 100);
-    assert_int_equal(nx_attr(ino).size, 3 * MiB + 50);
+    assert_int_equal(replace(ino, 3, bytes, 100, PST_VERSION_ANY, PST_OPF_SET_SIZE, 3 * MiB + 50, "m", &v), -EINVAL);
+    assert_int_equal(replace(ino, 3, bytes, 100, PST_VERSION_ANY, PST_OPF_SET_SIZE, 3 * MiB + 150, "m", &v), 100);
+    assert_int_equal(nx_attr(ino).size, 3 * MiB + 150);
     assert_int_equal(nx_attr(ino).used, 4 * PST_BLOCK);
     assert_int_equal(replace(ino, 0, bytes, MiB + 1, PST_VERSION_ANY, 0, 0, "m", &v), -EINVAL);
     assert_int_equal(replace(ino, 9, bytes, 0, PST_VERSION_ANY, 0, 0, "m", &v), -EINVAL);
@@ -143,7 +164,7 @@ static void a_repeated_request_has_its_effect_once(void **state)
     op = dx_op(PST_OP_PUNCH, ino, 0, 100);
     op.ctx.id = (struct pst_reqid){.client = "client", .slot = 3, .seq = 2};
     assert_int_equal(pst_queue_run(dx_q, &op), -EINVAL);
-    op = dx_op(PST_OP_CHUNK_REPLACE, ino, 0, 5000);
+    op = dx_op(PST_OP_CHUNK_REPLACE, ino, 0, 5000); /* the file has 10000 bytes */
     op.iov = &v;
     op.iovcnt = 1;
     op.version = PST_VERSION_ANY;
@@ -163,6 +184,7 @@ int main(void)
         DATA_TEST(chunks_are_replaced_on_condition_of_their_version),
         DATA_TEST(writes_move_a_chunks_version),
         DATA_TEST(a_replaced_chunk_sets_the_size),
+        DATA_TEST(a_replaced_chunk_has_no_bytes_past_the_end),
         DATA_TEST(a_repeated_request_has_its_effect_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define BLOCKS_END (PST_FILE_MAX / PST_BLOCK + CHUNK_BLOCKS_MAX)
-
 int scan_chunks(struct engine *e, uint64_t cont, uint64_t ino, uint64_t from, uint64_t *ret, int max)
 {
     struct key prefix = key_begin(KEY_CHUNK), first = chunk_key(cont, ino, from);
@@ -56,8 +54,8 @@ static struct punch punch_plan(const struct data_op *o, uint64_t size)
     uint32_t head = (uint32_t)(start % PST_BLOCK), tail = (uint32_t)(end % PST_BLOCK);
     struct punch p = {.from = align_up(start, PST_BLOCK) / PST_BLOCK, .to = end / PST_BLOCK};
 
-    if (end >= size) { /* to the end, with what is reserved behind it */
-        p.to = BLOCKS_END;
+    if (end >= size) { /* the last block too, which is zero behind the end; what is reserved behind it stays */
+        p.to = max_u64(p.to, align_up(size, PST_BLOCK) / PST_BLOCK);
         tail = 0;
     }
     if (head && start / PST_BLOCK == end / PST_BLOCK && tail) {

@@ -277,12 +277,6 @@ static int replace_check(const struct pst_op *op, const struct pst_attr *a)
     if (op->offset >= PST_FILE_MAX / a->chunk_size || op->new_size > PST_FILE_MAX)
         return -EFBIG;
     start = op->offset * a->chunk_size;
-    /* A record without blocks would outlive a file that never reached it. */
-    if (op->length == 0 && op->meta_len &&
-        start >= ((op->flags & PST_OPF_SET_SIZE) ? op->new_size
-                  : (op->flags & PST_OPF_GROW)   ? max_u64(a->size, op->new_size)
-                                                 : a->size))
-        return -EINVAL;
     /* The new end of a shorter file is in the chunk that is replaced: no other block has to be cut. */
     if ((op->flags & PST_OPF_SET_SIZE) && op->new_size < a->size &&
         (op->new_size < start || op->new_size > start + a->chunk_size))
@@ -290,25 +284,42 @@ static int replace_check(const struct pst_op *op, const struct pst_attr *a)
     return 0;
 }
 
+/* Is the version the one that is there, and does the chunk lie in the file as it will be? *ret_version: what is there. */
+static int replace_condition(const struct pst_op *op, const struct pst_attr *a, const struct chunk_map *m,
+                             uint64_t *ret_version)
+{
+    uint64_t start = op->offset * a->chunk_size, size = a->size, version = m ? m->version : 0;
+
+    if (op->version != PST_VERSION_ANY && op->version != version) {
+        *ret_version = version;
+        return -ESTALE;
+    }
+    if (op->flags & PST_OPF_SET_SIZE)
+        size = op->new_size;
+    else if (op->flags & PST_OPF_GROW)
+        size = max_u64(size, op->new_size);
+    /* Bytes past the end would be read once the file grows, where there have to be zeroes. */
+    if (op->length && start + op->length > size)
+        return -EINVAL;
+    /* A record without blocks would outlive a file that never reached it. */
+    return op->length == 0 && op->meta_len && start >= size ? -EINVAL : 0;
+}
+
 static enum data_next replace_place(struct data_op *o)
 {
     struct pst_op *op = o->op;
     struct chunk_map *m = NULL;
-    uint64_t version;
     int r = op_attr(o, NULL);
 
     if (!r)
         r = replace_check(op, &o->attr);
     if (!r)
         r = map_get(o->e, o->cont, &o->attr, op->offset, false, &m);
+    if (!r)
+        r = replace_condition(op, &o->attr, m, &op->version);
+    chunk_unref(m);
     if (r)
         return op_done(o, r);
-    version = m ? m->version : 0;
-    chunk_unref(m);
-    if (op->version != PST_VERSION_ANY && op->version != version) {
-        op->version = version;
-        return op_done(o, -ESTALE);
-    }
     o->offset = op->offset * o->attr.chunk_size;
     o->length = op->length;
     o->first = o->offset / PST_BLOCK;
@@ -344,7 +355,6 @@ static enum data_next replace_commit(struct data_op *o)
 {
     struct pst_op *op = o->op;
     const struct chunk_map *m = NULL;
-    uint64_t version;
     struct change c;
     enum data_next n = commit_begin(o, &c);
     int r;
@@ -354,11 +364,8 @@ static enum data_next replace_commit(struct data_op *o)
     r = replace_check(op, &c.i.a);
     if (!r)
         r = change_look(&c, op->offset, &m);
-    version = m ? m->version : 0;
-    if (!r && op->version != PST_VERSION_ANY && op->version != version) {
-        op->version = version;
-        r = -ESTALE;
-    }
+    if (!r)
+        r = replace_condition(op, &c.i.a, m, &op->version);
     if (!r)
         r = replace_merge(o, &c);
     if (r) {

@@ -35,14 +35,16 @@ struct pst_cont {
 enum pst_op_kind {
     PST_OP_READ,          /* iov <- [offset, offset + length); result: bytes, short at the end of the file */
     PST_OP_WRITE,         /* iov -> [offset, ...); with PST_OPF_APPEND at the end: op->offset tells where */
-    PST_OP_PUNCH,         /* [offset, offset + length) reads as zero, its whole blocks are freed; size is kept */
+    PST_OP_PUNCH,         /* [offset, offset + length) reads as zero, its whole blocks are freed; size is kept, and what
+                             was reserved outside of the range */
     PST_OP_ALLOCATE,      /* reserve space for the range: later writes in it do not meet -ENOSPC; PST_OPF_KEEP_SIZE */
     PST_OP_SEEK_DATA,     /* result: offset of the next data at or after offset, -ENXIO past the end */
     PST_OP_SEEK_HOLE,     /* result: offset of the next hole (the end of the file counts) */
     PST_OP_FSYNC,         /* the object's data and attributes, and all namespace operations before it, are durable */
     PST_OP_SYNCFS,        /* everything in the container */
     PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta; result: bytes of the chunk in use */
-    PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size), meta, if the version matches */
+    PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size, not past the end that the file has then:
+                             -EINVAL), meta, if the version matches */
     PST_OP_KINDS,
 };
 
