@@ -40,9 +40,9 @@ int iov_slice(const struct iovec *iov, int niov, size_t offset, size_t len, stru
     return n;
 }
 
-void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst)
+/* len bytes from `offset` of the run. */
+static void gather(const struct port_tx *tx, size_t offset, size_t len, uint8_t *dst)
 {
-    size_t offset = (size_t)k * tx->seg_bytes, len = run_bytes(tx, k);
     for (int i = 0; i < tx->niov && len; i++) {
         if (offset >= tx->iov[i].iov_len) {
             offset -= tx->iov[i].iov_len;
@@ -56,6 +56,18 @@ void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst)
         offset = 0;
         len -= part;
     }
+}
+
+void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst)
+{
+    gather(tx, (size_t)k * tx->seg_bytes, run_bytes(tx, k), dst);
+}
+
+size_t run_head(const struct port_tx *tx, uint32_t k, uint8_t *dst, size_t max)
+{
+    size_t len = run_bytes(tx, k) < max ? run_bytes(tx, k) : max;
+    gather(tx, (size_t)k * tx->seg_bytes, len, dst);
+    return len;
 }
 
 void run_reid(const struct wire_icrc_tab *t, uint8_t *pkt, uint32_t len, uint16_t from, uint16_t to)

@@ -36,6 +36,8 @@ static inline size_t run_total(const struct port_tx *tx)
 bool run_valid(const struct port_tx *tx, uint32_t packet_bytes_max, uint32_t segs_max);
 /* Packet k, gathered: run_bytes(tx, k) bytes. */
 void run_copy(const struct port_tx *tx, uint32_t k, uint8_t *dst);
+/* The first bytes of packet k, at most max; returns their number. */
+size_t run_head(const struct port_tx *tx, uint32_t k, uint8_t *dst, size_t max);
 /* The ICRC of a gathered packet that was made for one IPv4 id, made to fit another; shorter ones are left alone. */
 void run_reid(const struct wire_icrc_tab *t, uint8_t *pkt, uint32_t len, uint16_t from, uint16_t to);
 /* The pieces of len bytes from `offset` of an iovec that has them; their number, or -EMSGSIZE: more than max. */

@@ -39,6 +39,11 @@ struct port_tx {
     const struct iovec *iov;
     int niov;
     uint32_t npkts, seg_bytes, last_bytes;
+    /*
+     * The payload stays where and as it is until the peer has answered (RC, XRC): shm may let the peer read it there.
+     * False: all is copied before send returns. Headers always are.
+     */
+    bool stays;
     uint8_t traffic_class, hop_limit; /* ECN in the low two bits of the traffic class */
     uint32_t flow_label;              /* udp: the kernel chooses its own; the ICRC does not cover it */
     uint8_t qpn_slot;                 /* QPN[23:16] of the receiver: chooses nothing on a wire, a ring in shm */
@@ -55,7 +60,7 @@ struct port_rx {
     uint64_t time_ns; /* when it came, by the port's clock */
     /*
      * shm, not NULL: data has the headers alone (len bytes: BTH and extension headers), and remote_len bytes of payload
-     * lie elsewhere: fetched by copy, once, before the next port_recv. 0 or -errno: then nothing that was written
+     * lie elsewhere: fetched by copy before the next port_recv. 0 or -errno: then nothing that was written
      * to dst may be used, and the packet counts as lost.
      */
     int (*copy)(void *ctx, void *dst, size_t offset, size_t len);
@@ -225,15 +230,26 @@ void port_sim_net_stats(const struct port_sim_net *n, struct port_sim_stats *ret
 /* ---- capture: pcapng, both directions in order ---- */
 
 struct port_capture_config {
-    const char *path;      /* created; "-": standard output */
-    bool headers_only;     /* payload is cut off (the original length is recorded) */
-    const char *filter;    /* NULL, or "qpn=0x11,opcode=4-10,addr=192.0.2.1": all must match; grammar in docs/roce.md */
-    uint64_t max_bytes;    /* stops then; 0: none */
+    const char *path;  /* created; "-": standard output */
+    bool headers_only; /* payload is cut off (the original length is recorded) */
+    /* NULL, or words as in impairment rules, by comma: "tx,qpn=0x11,opcode=4-10,addr=192.0.2.1": all must hold. */
+    const char *filter;
+    uint64_t max_bytes;    /* of the file: it ends before the packet that would go beyond; 0: none */
     const char *interface; /* name in the file */
 };
-/* Takes below (closed with it, also on failure of a later write: capture stops and is counted, traffic goes on). */
+/*
+ * Ethernet, IP and UDP headers are made up to look as on a wire (an IPv4 id that the port cannot see is solved for from
+ * the ICRC), so that tshark and Wireshark decode it. Takes below (closed with it; on failure it is still the caller's).
+ * A later failure to write stops the capture, not the traffic.
+ */
 int port_capture_open(const struct port_capture_config *cfg, struct port *below, struct port **ret, char *err,
                       size_t err_size);
+struct port_capture_stats {
+    uint64_t packets, bytes; /* written */
+    uint64_t missed;         /* that should have been, after a failure or beyond max_bytes */
+    int error;               /* -errno of the failure that ended it; 0 */
+};
+int port_capture_stats(const struct port *p, struct port_capture_stats *ret); /* -EINVAL: no capture port */
 
 /* ---- impairment: rules for tests and users ---- */
 
@@ -245,9 +261,22 @@ enum port_impair_action {
     PORT_IMPAIR_MARK
 };
 /*
- * Rules as text, one per line or ';': "drop rx qpn=0x12 opcode=SEND_LAST psn=100-200 addr=192.0.2.7 nth=3 every=10
- * prob=0.01 shots=2", "delay tx us=500 ..", "duplicate", "corrupt byte=40", "mark" (ECN). The first rule that matches
- * acts. docs/roce.md has the grammar; -EINVAL and a line in err that names the word.
+ * Rules as text, one per line or ';', '#' begins a comment:
+ *
+ *     drop | delay us=N | duplicate | corrupt [byte=N] | mark      then words in any order, all of which must hold:
+ *     rx | tx                 direction; neither: both
+ *     qpn=A[-B]               destination queue pair
+ *     psn=A[-B]               B < A: the range wraps
+ *     opcode=X[|X...]         X: number, range, or name (RC_SEND_LAST, or SEND_LAST of any transport)
+ *     addr=ADDRESS            source or destination
+ *     nth=N | every=N         of those packets the N-th only, or each N-th
+ *     prob=P                  with that probability
+ *     shots=N                 at most so often
+ *
+ * "drop rx opcode=SEND_LAST psn=100-200 nth=3; delay tx us=500 prob=0.01". The first rule that acts on a packet is the
+ * only one. corrupt flips one bit (of a random byte; over shm, which has no ICRC, nothing finds that out). mark sets
+ * congestion experienced on ECN-capable packets. -EINVAL and a line in err that names the word.
+ * Takes below; on failure it is still the caller's.
  */
 int port_impair_open(const char *rules, uint64_t seed, struct port *below, struct port **ret, char *err,
                      size_t err_size);
