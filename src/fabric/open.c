@@ -84,16 +84,18 @@ static int choose(const struct fab_lib *lib, const struct fab_config *cfg, struc
     return r;
 }
 
-static int take_facts(struct fab *f, char *err, size_t size)
+static int take_facts(struct fab *f, const char *device, char *err, size_t size)
 {
     const struct fi_info *i = f->info;
     uint64_t known = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
     snprintf(f->facts.provider, sizeof f->facts.provider, "%s", i->fabric_attr->prov_name);
-    snprintf(f->facts.device, sizeof f->facts.device, "%s", i->domain_attr->name ? i->domain_attr->name : "");
     snprintf(f->facts.library, sizeof f->facts.library, "libfabric %u.%u", FI_MAJOR(f->lib->version()),
              FI_MINOR(f->lib->version()));
     f->facts.rdma = is_rdma(f->facts.provider);
+    /* Over the kernel's sockets libfabric names the first interface, whichever the bytes take. */
+    snprintf(f->facts.device, sizeof f->facts.device, "%s",
+             !f->facts.rdma && !device ? "any" : i->domain_attr->name ? i->domain_attr->name : "");
     f->facts.mr_mode = (uint64_t)(unsigned)i->domain_attr->mr_mode;
     f->facts.inject_max = i->tx_attr->inject_size;
     if ((f->facts.mr_mode & ~known) || !(i->tx_attr->msg_order & FI_ORDER_SAW) ||
@@ -128,7 +130,7 @@ int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t e
     if (!r)
         r = choose(f->lib, cfg, &f->info, err, err_size);
     if (!r)
-        r = take_facts(f, err, err_size);
+        r = take_facts(f, cfg->device, err, err_size);
     if (r) {
         fab_close(f);
         return r;

@@ -51,7 +51,7 @@ struct fab_config {
 
 /* Facts of a chosen provider, for status. */
 struct fab_info {
-    char provider[32], device[64];
+    char provider[32], device[64]; /* device "any": the kernel's routes choose, for each connection */
     char library[64];  /* libfabric's version */
     bool rdma;         /* the bytes are moved by RDMA, by hardware or by uroce */
     uint64_t mr_mode;  /* as libfabric says */
