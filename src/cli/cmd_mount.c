@@ -114,6 +114,12 @@ static int run_umount(const struct cli_cmd *cmd, int argc, char **argv)
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
     r = fuse_mount_stop(argv[first], lazy);
+    if (r == -EINVAL && access(argv[first], F_OK) && errno == ENOENT)
+        r = -ENOENT;
+    if (r == -EBUSY) {
+        cli_error("%s is in use: end what works in it (fuser -vm), or unmount it with --lazy", argv[first]);
+        return EXIT_FAILED;
+    }
     if (r == -EINVAL) {
         cli_error("%s is not a mount of penstock", argv[first]);
         return cli_exit_code(r);

@@ -47,7 +47,7 @@ static int prepare(struct fm_config *cfg, const char *dir, char *err, size_t err
 {
     struct fuse_mount_opts *o = &cfg->opts;
     struct stat st;
-    char *path;
+    char *path, dev[32];
 
     if (o->attr_timeout < 0)
         o->attr_timeout = 1;
@@ -66,7 +66,9 @@ static int prepare(struct fm_config *cfg, const char *dir, char *err, size_t err
     if (!path || stat(path, &st)) {
         int r = -errno;
         snprintf(err, err_size, "cannot mount on %.200s: %s%s", dir, err_text(r),
-                 r == -ENOTCONN ? " (a dead mount is there: umount it first)" : "");
+                 r == -ENOTCONN ? " (a dead mount is there: penstock umount it first)"
+                 : r == -ENOENT ? " (make the directory first)"
+                                : "");
         free(path);
         return r;
     }
@@ -74,6 +76,11 @@ static int prepare(struct fm_config *cfg, const char *dir, char *err, size_t err
         snprintf(err, err_size, "cannot mount on %.200s: not a directory", dir);
         free(path);
         return -ENOTDIR;
+    }
+    if (!fm_mnt_find(path, dev)) { /* a second one would hide the first */
+        snprintf(err, err_size, "cannot mount on %.200s: a mount is there already (penstock umount ends it)", dir);
+        free(path);
+        return -EBUSY;
     }
     if (access("/dev/fuse", R_OK | W_OK) && errno == ENOENT) {
         snprintf(err, err_size, "cannot mount: there is no /dev/fuse (modprobe fuse; in a container: --device /dev/fuse)");

@@ -16,6 +16,7 @@ refuses "not a directory" "local:$T/store" "$T/file"
 refuses "No such file" "local:$T/store" "$T/none"
 refuses "nothing-here" "local:$T/nothing-here" "$T/m2"
 refuses "use" "local:$T/store" "$T/m2" # opened by the first mount
+refuses "a mount is there already (penstock umount ends it)" "local:$T/other" "$MNT"
 refuses "option" --mount-options nonsense "local:$T/store" "$T/m2"
 refuses "127.0.0.1" "penstock://127.0.0.1:1/p/c" "$T/m2"
 ! grep -qF " $T/m2 " /proc/mounts || fail "a failed mount is in the mount table"
