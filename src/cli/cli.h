@@ -70,7 +70,7 @@ extern const char *cli_name;
 void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Prints and returns the exit code for this errno. */
 int cli_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Prints pst_last_error(), or where that is empty the errno's text, after `what`. */
+/* The same with what pst_last_error() says, which names the object; `what` where it does not. */
 int cli_fail_pst(int err, const char *what);
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_exit_code(int err);
@@ -108,8 +108,10 @@ struct cli_url {
 };
 /* Has it a scheme that is ours? */
 bool cli_is_url(const char *s);
-/* 0 or -EINVAL / -ENAMETOOLONG, with a message printed. parts: 0 server, 1 and pool, 2 and container are required. */
+/* 0 or -EINVAL, with a message printed. parts: 0 server, 1 and pool, 2 and container are required. */
 int cli_url(const char *s, int parts, struct cli_url *ret);
+/* "host:port" or "unix:/path" of a URL that is not local:. */
+int cli_url_addr(const struct cli_url *u, char *ret, size_t size);
 /* Connects, or prints why not: *ret_exit is the exit code then. */
 struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, unsigned flags, int *ret_exit);
 /* Ends a connection: an error that shows only now becomes the exit code. */

@@ -1,6 +1,9 @@
 /* pool and container: create, list, query, destroy. */
 #include "cli.h"
 
+#include "base/err.h"
+#include "store/store.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -35,6 +38,37 @@ static struct pst_admin *admin_open(const char *arg, int parts, bool create, con
         return NULL;
     }
     return a;
+}
+
+/* What an errno means for a pool or container. */
+static int admin_fail(int err, bool pool, const struct cli_url *u)
+{
+    char name[300];
+
+    snprintf(name, sizeof name, "%s \"%s%s%s\"", pool ? "pool" : "container", u->pool, pool ? "" : "/",
+             pool ? "" : u->container);
+    switch (err) {
+    case -ENOENT:
+        cli_error("%s: no %s there (penstock %s lists what there is)", u->server, name,
+                  pool ? "pool list" : "container list");
+        break;
+    case -EEXIST:
+        cli_error("%s is there already", name);
+        break;
+    case -ENOTEMPTY:
+        cli_error("%s has containers: --force destroys them with it", name);
+        break;
+    case -EBUSY:
+        cli_error("%s is in use: unmount it and end what works in it", name);
+        break;
+    case -EPERM:
+    case -EACCES:
+        cli_error("%s: %s: this is for its owner, or for an administrator of the server", name, err_text(err));
+        break;
+    default:
+        return cli_fail_pst(err, name);
+    }
+    return cli_exit_code(err);
 }
 
 static void uuid_text(const unsigned char u[16], char ret[37])
@@ -84,9 +118,9 @@ static int show_pool(const struct pst_pool *p, bool json)
 
     if (json)
         return cli_json(pool_json(p));
-    printf("pool %s: %s used of %s, %llu objects in %u containers, owner %u:%u, mode %04o\n", p->label,
-           cli_size(p->used_bytes, a), quota_text(p->quota_bytes, b), (unsigned long long)p->objects, p->containers,
-           p->uid, p->gid, p->mode & 07777);
+    printf("pool %s: %s used%s%s, %llu objects in %u containers, owner %u:%u, mode %04o\n", p->label,
+           cli_size(p->used_bytes, a), p->quota_bytes ? " of " : "", p->quota_bytes ? cli_size(p->quota_bytes, b) : "",
+           (unsigned long long)p->objects, p->containers, p->uid, p->gid, p->mode & 07777);
     return EXIT_OK;
 }
 
@@ -96,9 +130,9 @@ static int show_container(const struct pst_container *c, bool json)
 
     if (json)
         return cli_json(container_json(c));
-    printf("container %s/%s: %s used of %s, %llu objects, chunks of %s, owner %u:%u, mode %04o\n", c->pool, c->label,
-           cli_size(c->used_bytes, a), quota_text(c->quota_bytes, b), (unsigned long long)c->objects,
-           cli_size(c->chunk_size, d), c->uid, c->gid, c->mode & 07777);
+    printf("container %s/%s: %s used%s%s, %llu objects, chunks of %s, owner %u:%u, mode %04o\n", c->pool, c->label,
+           cli_size(c->used_bytes, a), c->quota_bytes ? " of " : "", c->quota_bytes ? cli_size(c->quota_bytes, b) : "",
+           (unsigned long long)c->objects, cli_size(c->chunk_size, d), c->uid, c->gid, c->mode & 07777);
     return EXIT_OK;
 }
 
@@ -158,7 +192,7 @@ static int run_list(const struct cli_cmd *cmd, int argc, char **argv)
     l.array = json ? json_array() : NULL;
     r = pools ? pst_pool_each(a, list_pool, &l) : pst_container_each(a, u.pool, list_container, &l);
     if (r < 0)
-        code = cli_fail_pst(r, argv[first]);
+        code = admin_fail(r, true, &u);
     else if (l.array)
         code = cli_json(json_incref(l.array));
     json_decref(l.array);
@@ -183,7 +217,7 @@ static int create_pool(struct pst_admin *a, const struct cli_url *u, const struc
 
     snprintf(p.label, sizeof p.label, "%s", u->pool);
     r = pst_pool_add(a, &p, &p);
-    return r < 0 ? cli_fail_pst(r, u->pool) : show_pool(&p, x->json);
+    return r < 0 ? admin_fail(r, true, u) : show_pool(&p, x->json);
 }
 
 static int create_container(struct pst_admin *a, const struct cli_url *u, const struct create_args *x)
@@ -198,7 +232,7 @@ static int create_container(struct pst_admin *a, const struct cli_url *u, const 
     snprintf(c.label, sizeof c.label, "%s", u->container);
     snprintf(c.pool, sizeof c.pool, "%s", u->pool);
     r = pst_container_add(a, &c, &c);
-    return r < 0 ? cli_fail_pst(r, u->container) : show_container(&c, x->json);
+    return r < 0 ? admin_fail(r, false, u) : show_container(&c, x->json);
 }
 
 static int run_create(const struct cli_cmd *cmd, int argc, char **argv)
@@ -221,6 +255,12 @@ static int run_create(const struct cli_cmd *cmd, int argc, char **argv)
     int code = EXIT_OK;
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
+    if (x.uid > UINT32_MAX || x.gid > UINT32_MAX)
+        return cli_usage(cmd, "--uid, --gid: must be at most %u", UINT32_MAX);
+    if (pool && x.mode & ~0777u)
+        return cli_usage(cmd, "--mode: a pool has the bits 777 only");
+    if (x.chunk_size && (x.chunk_size < PST_CHUNK_MIN || x.chunk_size > PST_CHUNK_MAX || !is_pow2(x.chunk_size)))
+        return cli_usage(cmd, "--chunk-size: must be a power of two from 64K to 16M");
     a = admin_open(argv[first], pool ? 1 : 2, pool, &x.k, &u, &code);
     if (!a)
         return code;
@@ -250,7 +290,7 @@ static int run_query(const struct cli_cmd *cmd, int argc, char **argv)
         return code;
     r = pool ? pst_pool_get(a, u.pool, &p) : pst_container_get(a, u.pool, u.container, &c);
     if (r < 0)
-        code = cli_fail_pst(r, argv[first]);
+        code = admin_fail(r, pool, &u);
     else
         code = pool ? show_pool(&p, json) : show_container(&c, json);
     pst_admin_close(a);
@@ -289,7 +329,7 @@ static int run_destroy(const struct cli_cmd *cmd, int argc, char **argv)
             r = pst_container_remove(a, u.pool, u.container);
     }
     if (r < 0)
-        code = cli_fail_pst(r, argv[first]);
+        code = admin_fail(r, pool, &u);
     pst_admin_close(a);
     return code;
 }

@@ -278,10 +278,17 @@ static int run_bench(const struct cli_cmd *cmd, int argc, char **argv)
     int code = EXIT_OK;
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
-    if (b.size < 1 || b.size > 8 * MiB || b.depth < 1 || b.depth > DEPTH_MAX || b.jobs < 1 || b.jobs > JOBS_MAX ||
-        b.file_size < b.size || b.seconds < 1 || b.seconds > 3600)
-        return cli_usage(cmd, "size 1..8M, depth 1..%d, jobs 1..%d, time 1..3600, file-size at least size", DEPTH_MAX,
-                         JOBS_MAX);
+    const struct {
+        const char *name;
+        uint64_t value, max;
+    } limits[] = {{"size", b.size, 8 * MiB}, {"depth", b.depth, DEPTH_MAX}, {"jobs", b.jobs, JOBS_MAX},
+                  {"time", b.seconds, 3600}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (limits[i].value < 1 || limits[i].value > limits[i].max)
+            return cli_usage(cmd, "--%s: must be from 1 to %llu", limits[i].name, (unsigned long long)limits[i].max);
+    if (b.file_size < b.size)
+        return cli_usage(cmd, "--file-size: must be at least --size");
     if (cli_url(argv[first], 2, &u) < 0)
         return EXIT_USAGE;
     b.conn.depth = b.depth * b.jobs;

@@ -107,7 +107,7 @@ static int fill(struct archive *a, const struct cli_url *u, const struct cli_con
     /* What cannot be had is told on standard error and left out: a bundle is wanted just then. */
     if (r == 0)
         r = add_json(a, "status.json", status_json(u, k, &ignored));
-    if (r == 0)
+    if (r == 0 && ignored == EXIT_OK) /* else the same would be told twice */
         r = add_json(a, "metrics.json", metrics_json(u, k, &ignored));
     if (r == 0 && config)
         r = add_config(a, config);
@@ -142,9 +142,9 @@ static int run_bundle(const struct cli_cmd *cmd, int argc, char **argv)
     if (!a || archive_write_set_format_pax_restricted(a) != ARCHIVE_OK ||
         archive_write_add_filter_gzip(a) != ARCHIVE_OK ||
         archive_write_open_filename(a, argv[first + 1]) != ARCHIVE_OK) {
-        cli_error("%s: %s", argv[first + 1], a ? archive_error_string(a) : "out of memory");
+        r = cli_fail(a && archive_errno(a) > 0 ? -archive_errno(a) : -ENOMEM, "%s", argv[first + 1]);
         archive_write_free(a);
-        return EXIT_FAILED;
+        return r;
     }
     r = fill(a, &u, &k, config, log);
     if (archive_write_close(a) != ARCHIVE_OK && r == 0)

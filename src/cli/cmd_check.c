@@ -5,10 +5,16 @@
 
 #include <string.h>
 
-/* "local:/dir" or "/dir" */
-static const char *directory(const char *arg)
+/* "local:/dir" or "/dir"; NULL, with a message printed: a server's URL. */
+static const char *directory(const struct cli_cmd *cmd, const char *arg)
 {
-    return strncmp(arg, "local:", 6) ? arg : arg + 6;
+    if (!strncmp(arg, "local:", 6))
+        return arg + 6;
+    if (!cli_is_url(arg))
+        return arg;
+    cli_usage(cmd, "it wants the directory of a store that no daemon has open; penstock scrub %.60s verifies one in use",
+              arg);
+    return NULL;
 }
 
 static void print_finding(void *user, const char *line)
@@ -33,13 +39,17 @@ static int run_check(const struct cli_cmd *cmd, int argc, char **argv)
         {0},
     };
     json_t *list = NULL;
+    const char *dir;
     char err[400] = "";
     int64_t n;
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
+    dir = directory(cmd, argv[first]);
+    if (!dir)
+        return EXIT_USAGE;
     o.data = !quick;
     o.user = list = json ? json_array() : NULL;
-    n = pst_local_check(directory(argv[first]), &o, err, sizeof err);
+    n = pst_local_check(dir, &o, err, sizeof err);
     if (n < 0) {
         json_decref(list);
         cli_error("%s", err[0] ? err : "it failed");
@@ -57,11 +67,15 @@ static int run_check(const struct cli_cmd *cmd, int argc, char **argv)
 static int run_upgrade(const struct cli_cmd *cmd, int argc, char **argv)
 {
     const struct cli_opt opts[] = {{0}};
+    const char *dir;
     char err[400] = "";
     int r;
     CLI_PARSE(cmd, opts, argc, argv, 1, 1);
 
-    r = pst_local_upgrade(directory(argv[first]), err, sizeof err);
+    dir = directory(cmd, argv[first]);
+    if (!dir)
+        return EXIT_USAGE;
+    r = pst_local_upgrade(dir, err, sizeof err);
     if (r < 0) {
         cli_error("%s", err[0] ? err : "it failed");
         return cli_exit_code(r);

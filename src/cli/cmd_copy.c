@@ -29,6 +29,7 @@ static int resolve(const char *arg, struct place *p)
         if (cli_url(arg, 2, &p->url) < 0)
             return -EINVAL;
         p->side.ops = &side_store;
+        p->side.base = p->url.base;
         p->slash = p->url.slash;
         return snprintf(p->path, sizeof p->path, "%s", p->url.path) >= (int)sizeof p->path ? -ENAMETOOLONG : 0;
     }

@@ -241,6 +241,12 @@ static int make_parents(struct pst_fs *fs, char *path, uint32_t mode)
     return r;
 }
 
+static int no_parent(const char *path, const char *hint)
+{
+    cli_error("%s: there is no directory above it%s", path, hint);
+    return EXIT_NOT_FOUND;
+}
+
 static int run_mkdir(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
@@ -268,9 +274,24 @@ static int run_mkdir(const struct cli_cmd *cmd, int argc, char **argv)
         r = 0;
     if (r == 0)
         r = pst_sync(fs);
-    if (r < 0)
+    if (r == -ENOENT && !parents)
+        code = no_parent(u.path, "; --parents makes it");
+    else if (r < 0)
         code = cli_fail_pst(r, u.path);
     return cli_disconnect(fs, code);
+}
+
+static int mv_fail(struct pst_fs *fs, int err, const char *from, const char *to)
+{
+    struct stat st;
+
+    if (err == -EINVAL) {
+        cli_error("%s cannot be moved below itself, to %s", from, to);
+        return EXIT_FAILED;
+    }
+    if (err == -ENOENT && pst_lstat(fs, from, &st) == 0)
+        return no_parent(to, "");
+    return err == -ENOENT ? cli_fail(err, "%s", from) : cli_fail(err, "%s to %s", from, to);
 }
 
 static int run_mv(const struct cli_cmd *cmd, int argc, char **argv)
@@ -298,7 +319,7 @@ static int run_mv(const struct cli_cmd *cmd, int argc, char **argv)
     if (r == 0)
         r = pst_sync(fs);
     if (r < 0)
-        code = cli_fail_pst(r, from.path);
+        code = mv_fail(fs, r, from.path, to.path);
     return cli_disconnect(fs, code);
 }
 

@@ -66,7 +66,7 @@ static int scrub_remote(const struct cli_url *u, const struct cli_conn *k, struc
         int end = rpc_stream_close(st, &res);
         r = r < 0 ? r : end;
         if (end < 0)
-            cli_error("%s: %s", u->server, res.details);
+            cli_error("%s: %s", u->server, rpc_result_text(&res));
         else if (r < 0 || !done)
             cli_error("%s: the scrub ended early", u->server);
         rpc_result_done(&res);
@@ -144,6 +144,7 @@ static int backup_remote(const struct cli_url *u, const struct cli_conn *k, char
         return code;
     q.session = cli_session_id(s);
     q.directory = dir;
+    cli_session_about(s, dir);
     a = cli_call(s, "/penstock.v1.StatusService/Backup", &q.base, &penstock__v1__backup_reply__descriptor, &code);
     if (a)
         protobuf_c_message_free_unpacked(a, NULL);
@@ -176,6 +177,9 @@ static int run_backup(const struct cli_cmd *cmd, int argc, char **argv)
         return EXIT_USAGE;
     if (!strncmp(u.server, "local:", 6))
         return backup_local(&u, argv[first + 1]);
+    if (argv[first + 1][0] != '/')
+        return cli_usage(cmd, "\"%.60s\": the daemon writes the copy, so the directory is an absolute path of its machine",
+                         argv[first + 1]);
     return backup_remote(&u, &k, argv[first + 1]);
 }
 

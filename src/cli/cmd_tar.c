@@ -24,6 +24,21 @@ static int set_compression(void *target, const char *name, const char *value, ch
     return -EINVAL;
 }
 
+/* file NULL: a standard stream. */
+static int archive_fail(struct archive *a, const char *file, const char *stream)
+{
+    const char *text = archive_error_string(a), *name = file ? file : stream;
+    int e = archive_errno(a);
+
+    if (e == EILSEQ) /* libarchive's number for a format error */
+        cli_error("%s: not a tar archive, or damaged: %s", name, text ? text : "its format is unknown");
+    else if (e > 0)
+        return cli_fail(-e, "%s", name);
+    else
+        cli_error("%s: %s", name, text ? text : "it failed");
+    return EXIT_FAILED;
+}
+
 /* ---- export ---- */
 
 struct export
@@ -34,6 +49,7 @@ struct export
     struct inomap *seen;
     struct progress *progress;
     uint64_t total;
+    const char *file; /* NULL: standard output */
     char *buf;
     int code;
 };
@@ -41,8 +57,7 @@ struct export
 /* The archive cannot be written: that ends it all. */
 static int archive_failed(struct export *x)
 {
-    cli_error("archive: %s", archive_error_string(x->a) ? archive_error_string(x->a) : "cannot be written");
-    x->code = EXIT_FAILED;
+    x->code = archive_fail(x->a, x->file, "standard output");
     return -ECANCELED;
 }
 
@@ -164,20 +179,23 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
     };
     struct walk w = {
         .side = &x.side, .user = &x, .entry = export_one, .dir_begin = export_one, .failed = export_failed};
-    const char *file = NULL;
     struct cli_url u;
-    int code = EXIT_OK;
+    struct stat st;
+    int code = EXIT_OK, r;
     CLI_PARSE(cmd, opts, argc, argv, 1, 2);
 
     if (cli_url(argv[first], 2, &u) < 0)
         return EXIT_USAGE;
     if (argc - first == 2 && strcmp(argv[first + 1], "-") != 0)
-        file = argv[first + 1];
-    if (!file && isatty(STDOUT_FILENO))
+        x.file = argv[first + 1];
+    if (!x.file && isatty(STDOUT_FILENO))
         return cli_usage(cmd, "an archive is not for a terminal: name a file");
     x.side.fs = cli_connect(&u, &k, 0, &code);
     if (!x.side.fs)
         return code;
+    r = x.side.ops->lstat(&x.side, u.path, &st);
+    if (r < 0) /* no empty archive then */
+        return cli_disconnect(x.side.fs, cli_fail(r, "%s", u.path));
     setlocale(LC_CTYPE, "C.UTF-8"); /* names are bytes, mostly UTF-8: what libarchive needs to know to write them so */
     x.a = archive_write_new();
     x.e = archive_entry_new();
@@ -191,7 +209,7 @@ static int run_export(const struct cli_cmd *cmd, int argc, char **argv)
         archive_write_set_bytes_in_last_block(x.a, 1); /* no padding behind what the compressor wrote */
         if (compression && archive_write_add_filter_by_name(x.a, compression) != ARCHIVE_OK)
             archive_failed(&x);
-        else if ((file ? archive_write_open_filename(x.a, file) : archive_write_open_fd(x.a, STDOUT_FILENO)) !=
+        else if ((x.file ? archive_write_open_filename(x.a, x.file) : archive_write_open_fd(x.a, STDOUT_FILENO)) !=
                  ARCHIVE_OK)
             archive_failed(&x);
         else if (walk_run(&w, u.path) == 0 && archive_write_close(x.a) != ARCHIVE_OK)
@@ -216,7 +234,7 @@ struct dir_attrs {
 struct import {
     struct side side;
     struct archive *a;
-    const char *root;
+    const char *root, *file; /* file NULL: standard input */
     struct progress *progress;
     struct list dirs;           /* their attributes come last; deepest first */
     char parent[SIDE_PATH_MAX]; /* the last one that was found to be a directory */
@@ -412,10 +430,8 @@ static void import_all(struct import *x)
 
     while ((k = archive_read_next_header(x->a, &e)) == ARCHIVE_OK || k == ARCHIVE_WARN)
         import_entry(x, e);
-    if (k != ARCHIVE_EOF) {
-        cli_error("archive: %s", archive_error_string(x->a));
-        x->code = EXIT_FAILED;
-    }
+    if (k != ARCHIVE_EOF)
+        x->code = archive_fail(x->a, x->file, "standard input");
     finish_dirs(x);
 }
 
@@ -424,7 +440,6 @@ static int run_import(const struct cli_cmd *cmd, int argc, char **argv)
     struct cli_conn k = {0};
     const struct cli_opt opts[] = {CLI_CONN_OPTS(k), {0}};
     struct import x = {.side.ops = &side_store};
-    const char *file = NULL;
     struct cli_url u;
     int code = EXIT_OK, r;
     CLI_PARSE(cmd, opts, argc, argv, 1, 2);
@@ -432,7 +447,7 @@ static int run_import(const struct cli_cmd *cmd, int argc, char **argv)
     if (cli_url(argv[first], 2, &u) < 0)
         return EXIT_USAGE;
     if (argc - first == 2 && strcmp(argv[first + 1], "-") != 0)
-        file = argv[first + 1];
+        x.file = argv[first + 1];
     x.side.fs = cli_connect(&u, &k, PST_CONNECT_LAZY_CLOSE, &code); /* all is synced at the end */
     if (!x.side.fs)
         return code;
@@ -443,10 +458,9 @@ static int run_import(const struct cli_cmd *cmd, int argc, char **argv)
     x.progress = progress_new(cli_name, false);
     archive_read_support_filter_all(x.a);
     archive_read_support_format_tar(x.a);
-    r = file ? archive_read_open_filename(x.a, file, MiB) : archive_read_open_fd(x.a, STDIN_FILENO, MiB);
+    r = x.file ? archive_read_open_filename(x.a, x.file, MiB) : archive_read_open_fd(x.a, STDIN_FILENO, MiB);
     if (r != ARCHIVE_OK) {
-        cli_error("archive: %s", archive_error_string(x.a));
-        x.code = EXIT_FAILED;
+        x.code = archive_fail(x.a, x.file, "standard input");
     } else {
         import_all(&x);
         r = pst_sync(x.side.fs);

@@ -2,6 +2,8 @@
 #include "cli.h"
 
 #include "base/err.h"
+#include "control/rpc.h"
+#include "store/perm.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -73,11 +75,15 @@ int cli_fail(int err, const char *fmt, ...)
 int cli_fail_pst(int err, const char *what)
 {
     const char *text = pst_last_error();
+    size_t call = strncmp(text, "pst_", 4) ? 0 : strcspn(text, " :");
 
-    if (*text)
-        cli_error("%s", text);
-    else
+    /* "pst_open /x: reason", "pst_read: reason": a call's name says nothing to who typed a command. */
+    if (!*text)
         cli_error("%s: %s (%s)", what, err_text(err), err_name(err));
+    else if (text[call] == ':')
+        cli_error("%s%s", what, text + call);
+    else
+        cli_error("%s", text + call + (call > 0));
     return cli_exit_code(err);
 }
 
@@ -133,22 +139,61 @@ static int split(const char *s, struct cli_url *u)
     return 0;
 }
 
+int cli_url_addr(const struct cli_url *u, char *ret, size_t size)
+{
+    const char *host = strstr(u->server, "//") + 2, *bracket = strchr(host, ']');
+    bool net = !strncmp(u->server, "penstock://", 11), port = strchr(bracket ? bracket : host, ':') != NULL;
+    int n = net ? snprintf(ret, size, "%s%s", host, port ? "" : ":7440") : snprintf(ret, size, "unix:%s", host);
+
+    return n >= (int)size ? -ENAMETOOLONG : rpc_addr_port(ret) < 0 ? -EINVAL : 0;
+}
+
+/* What is wrong with the URL; NULL: nothing. */
+static const char *fault(const struct cli_url *u, int parts, bool *ret_form)
+{
+    bool local = !strncmp(u->server, "local:", 6);
+    char addr[sizeof u->server + 8];
+
+    *ret_form = true;
+    if (parts >= 1 && !u->pool[0])
+        return "names no pool";
+    if (parts >= 2 && !u->container[0])
+        return "names no container";
+    if (local)
+        return u->server[6] ? NULL : "names no directory";
+    if (cli_url_addr(u, addr, sizeof addr) < 0)
+        return "does not name a host and port";
+    *ret_form = false;
+    if (!strncmp(addr, "unix:", 5) && addr[5] != '/')
+        return "does not name a socket: penstock+unix:///PATH?POOL/CONTAINER";
+    if ((u->pool[0] && pst_label_check(u->pool)) || (u->container[0] && pst_label_check(u->container)))
+        return "is not possible: names of pools and containers have 1 to 127 of A-Z a-z 0-9 . _ - and do not begin "
+               "with a dot";
+    return NULL;
+}
+
 int cli_url(const char *s, int parts, struct cli_url *ret)
 {
+    static const char *const want[] = {"", "/POOL", "/POOL/CONTAINER"},
+                             *const want_local[] = {"", "?POOL", "?POOL/CONTAINER"};
     struct cli_url u = {.slash = false};
-    int r = cli_is_url(s) ? split(s, &u) : -EINVAL;
+    bool form = true;
+    const char *why;
 
-    if (r == 0 && ((parts >= 1 && !u.pool[0]) || (parts >= 2 && !u.container[0])))
-        r = -EINVAL;
-    if (r < 0) {
-        static const char *const want[] = {"", "/POOL", "/POOL/CONTAINER"}, *const want_local[] = {"", "?POOL",
-                                                                                                   "?POOL/CONTAINER"};
-        cli_error("\"%.100s\" is not a URL of the form penstock://HOST[:PORT]%s or local:/DIRECTORY%s", s, want[parts],
+    if (!cli_is_url(s))
+        why = "is not a URL";
+    else if (split(s, &u) < 0)
+        why = "is too long";
+    else
+        why = fault(&u, parts, &form);
+    if (why && form)
+        cli_error("\"%.100s\" %s: it has the form penstock://HOST[:PORT]%s or local:/DIRECTORY%s", s, why, want[parts],
                   want_local[parts]);
-        return r;
-    }
-    *ret = u;
-    return 0;
+    else if (why)
+        cli_error("\"%.100s\" %s", s, why);
+    else
+        *ret = u;
+    return why ? -EINVAL : 0;
 }
 
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret)

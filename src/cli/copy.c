@@ -20,6 +20,7 @@ struct job {
     struct list link;
     struct stat st;
     char *from, *to; /* to: behind from, in the same allocation */
+    bool at_dst;     /* what failed, failed at the destination */
     char text[];
 };
 
@@ -37,13 +38,17 @@ struct copy {
     struct copy_result res;
 };
 
-static void note_error(struct copy *c, const char *path, int err)
+static void note_error(struct copy *c, const struct side *side, const char *path, int err)
 {
+    /* A name that cannot be made because it is not there: the directory above it is meant. */
+    bool above = err == -ENOENT && side == c->dst;
+
     scoped_lock(&c->lock);
     c->res.failed++;
     if (!c->res.first_error)
         c->res.first_error = err;
-    cli_error("%s: %s (%s)", path, err_text(err), err_name(err));
+    cli_error("%s%s: %s (%s)", side->base ? side->base : "", path,
+              above ? "there is no directory above it" : err_text(err), err_name(err));
 }
 
 static struct job *job_new(const char *from, const char *to, const struct stat *st)
@@ -54,6 +59,7 @@ static struct job *job_new(const char *from, const char *to, const struct stat *
     if (!j)
         return NULL;
     list_init(&j->link);
+    j->at_dst = false;
     j->st = *st;
     j->from = j->text;
     j->to = j->text + n;
@@ -159,16 +165,18 @@ static bool next_data(struct side *s, struct side_file *f, uint64_t at, uint64_t
     return (uint64_t)from < size;
 }
 
-/* size: what the file had; asking for one byte more tells whether it grew. A short read is the end. */
-static int copy_range(struct copy *c, struct side_file *in, struct side_file *out, char *buf, uint64_t at, uint64_t end,
-                      uint64_t size)
+/* Asking for one byte more than the file had tells whether it grew. A short read is the end. */
+static int copy_range(struct copy *c, struct job *j, struct side_file *in, struct side_file *out, char *buf, uint64_t at,
+                      uint64_t end)
 {
+    uint64_t size = (uint64_t)j->st.st_size;
     bool more = true;
 
     while (at < end && more) {
         uint64_t want = min_u64(BLOCK, min_u64(end - at, size >= at ? size - at + 1 : BLOCK));
         int64_t n = c->src->ops->pread(in, buf, want, at);
         more = n == (int64_t)want;
+        j->at_dst = n > 0;
         if (n > 0)
             n = c->dst->ops->pwrite(out, buf, (size_t)n, at);
         if (n < 0)
@@ -189,25 +197,30 @@ static int copy_data(struct copy *c, struct job *j, struct side_file *in, struct
     int r = 0;
 
     if (!sparse)
-        return copy_range(c, in, out, buf, 0, UINT64_MAX, size);
+        return copy_range(c, j, in, out, buf, 0, UINT64_MAX);
     while (r == 0 && next_data(c->src, in, at, size, &from, &to)) {
-        r = copy_range(c, in, out, buf, from, to, size);
+        r = copy_range(c, j, in, out, buf, from, to);
         at = to;
     }
-    return r < 0 ? r : c->dst->ops->truncate(out, size);
+    if (r < 0)
+        return r;
+    j->at_dst = true;
+    return c->dst->ops->truncate(out, size);
 }
 
-static int same_data(struct copy *c, const char *from, const char *to, char *buf)
+static int same_data(struct copy *c, struct job *j, char *buf)
 {
     cleanup_free char *other = malloc(BLOCK);
     struct side_file *a = NULL, *b = NULL;
     uint64_t at = 0;
-    int r = other ? c->src->ops->open(c->src, from, O_RDONLY, 0, &a) : -ENOMEM;
+    int r = other ? c->src->ops->open(c->src, j->from, O_RDONLY, 0, &a) : -ENOMEM;
 
+    j->at_dst = r == 0;
     if (r == 0)
-        r = c->dst->ops->open(c->dst, to, O_RDONLY, 0, &b);
+        r = c->dst->ops->open(c->dst, j->to, O_RDONLY, 0, &b);
     while (r == 0) {
         int64_t n = c->src->ops->pread(a, buf, BLOCK, at), m = n < 0 ? n : c->dst->ops->pread(b, other, BLOCK, at);
+        j->at_dst = n >= 0;
         if (m < 0)
             r = (int)m;
         else if (n != m || memcmp(buf, other, (size_t)n) != 0)
@@ -234,6 +247,7 @@ static int have(struct copy *c, struct job *j, char *buf)
     struct stat d;
     int r = c->dst->ops->lstat(c->dst, j->to, &d);
 
+    j->at_dst = true;
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (S_ISDIR(d.st_mode))
@@ -244,7 +258,7 @@ static int have(struct copy *c, struct job *j, char *buf)
     }
     if (d.st_size != j->st.st_size)
         return 0;
-    return c->o->checksum ? same_data(c, j->from, j->to, buf) : same_time(d.st_mtim, j->st.st_mtim);
+    return c->o->checksum ? same_data(c, j, buf) : same_time(d.st_mtim, j->st.st_mtim);
 }
 
 static int copy_file(struct copy *c, struct job *j, char *buf)
@@ -252,6 +266,7 @@ static int copy_file(struct copy *c, struct job *j, char *buf)
     struct side_file *in = NULL, *out = NULL;
     int r = c->src->ops->open(c->src, j->from, O_RDONLY, 0, &in), e;
 
+    j->at_dst = r == 0;
     if (r < 0)
         return r;
     r = c->dst->ops->open(c->dst, j->to, O_WRONLY | O_CREAT | O_TRUNC, 0600, &out);
@@ -275,6 +290,7 @@ static int copy_new(struct copy *c, struct job *j, char *buf)
     bool ours = !c->o->no_attrs && j->st.st_uid == geteuid() && j->st.st_gid == getegid();
     int r = c->src->ops->open(c->src, j->from, O_RDONLY, 0, &in), e;
 
+    j->at_dst = r == 0;
     if (r < 0)
         return r;
     r = c->dst->ops->open(c->dst, j->to, O_WRONLY | O_CREAT | O_EXCL, ours ? j->st.st_mode & 0777 : 0600, &out);
@@ -298,6 +314,7 @@ static int copy_special(struct copy *c, struct job *j)
 
     if (S_ISLNK(j->st.st_mode)) {
         n = c->src->ops->readlink(c->src, j->from, target, sizeof target);
+        j->at_dst = n >= 0;
         return n < 0 ? (int)n : c->dst->ops->symlink(c->dst, target, j->to);
     }
     return c->dst->ops->mknod(c->dst, j->to, j->st.st_mode & (S_IFMT | 0700), j->st.st_rdev);
@@ -316,7 +333,7 @@ static void do_job(struct copy *c, struct job *j, char *buf)
             r = copy_attrs(c->src, j->from, &j->st, c->dst, j->to);
     }
     if (r < 0) {
-        note_error(c, j->from, r);
+        note_error(c, j->at_dst ? c->dst : c->src, j->at_dst ? j->to : j->from, r);
         return;
     }
     progress_add(c->o->progress, skipped && S_ISREG(j->st.st_mode) ? (uint64_t)j->st.st_size : 0, 1);
@@ -348,7 +365,7 @@ static void *work(void *arg)
         if (buf)
             do_job(c, j, buf);
         else
-            note_error(c, j->from, -ENOMEM);
+            note_error(c, c->src, j->from, -ENOMEM);
         free(j);
         pthread_mutex_lock(&c->lock);
     }
@@ -387,7 +404,7 @@ static int on_entry(void *user, const char *path, const char *rel, const struct 
     int r = target_of(c, rel, to);
 
     if (r < 0) {
-        note_error(c, path, r);
+        note_error(c, c->src, path, r);
         return 0;
     }
     if (st->st_nlink > 1 && (first = inomap_find(c->seen, st->st_dev, st->st_ino)) != NULL) {
@@ -415,7 +432,7 @@ static int on_dir(void *user, const char *path, const char *rel, const struct st
     int r = target_of(c, rel, to);
 
     if (r == 0 && !c->o->recursive) {
-        cli_error("%s is a directory: use cp -r", path);
+        cli_error("%s%s is a directory: use penstock cp -r", c->src->base ? c->src->base : "", path);
         c->res.failed++;
         c->res.first_error = -EISDIR;
         return 1;
@@ -428,7 +445,7 @@ static int on_dir(void *user, const char *path, const char *rel, const struct st
             r = -ENOTDIR;
     }
     if (r < 0) {
-        note_error(c, to, r);
+        note_error(c, c->dst, to, r);
         return 1;
     }
     j = job_new(path, to, st);
@@ -440,7 +457,9 @@ static int on_dir(void *user, const char *path, const char *rel, const struct st
 
 static int on_failed(void *user, const char *path, int err)
 {
-    note_error(user, path, err);
+    struct copy *c = user;
+
+    note_error(c, c->src, path, err);
     return 0;
 }
 
@@ -460,7 +479,7 @@ static void make_links(struct copy *c)
         if (r == 0)
             r = c->dst->ops->link(c->dst, j->from, j->to);
         if (r < 0)
-            note_error(c, j->to, r);
+            note_error(c, c->dst, j->to, r);
         else
             c->res.files++;
     done:
@@ -476,7 +495,7 @@ static void finish_dirs(struct copy *c)
         struct job *j = list_entry(l, struct job, link);
         int r = c->o->no_attrs ? 0 : copy_attrs(c->src, j->from, &j->st, c->dst, j->to);
         if (r < 0)
-            note_error(c, j->to, r);
+            note_error(c, c->dst, j->to, r);
         free(j);
     }
 }
@@ -501,7 +520,7 @@ static int run(struct copy *c, const char *from)
     while (n > 0)
         pthread_join(threads[--n], NULL);
     if (r < 0)
-        note_error(c, from, r);
+        note_error(c, c->src, from, r);
     make_links(c);
     finish_dirs(c);
     return 0;

@@ -38,21 +38,28 @@ static const struct cli_cmd *find(int argc, char **argv, int *ret_words)
     return NULL;
 }
 
-/* "pool" alone, or with an unknown second word: what could follow. */
-static bool print_group(const char *word)
+/* "pool" alone, or with something that no command has as its second word: what could follow. NULL: not such a word. */
+static const char *second_words(const char *word, char *buf, size_t size)
 {
-    size_t n = strlen(word);
-    bool any = false;
+    size_t n = strlen(word), used = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
         for (const struct cli_cmd *c = tables[i]; c->name; c++)
-            if (!strncmp(c->name, word, n) && c->name[n] == ' ') {
-                fprintf(stderr, "%s%s", any ? ", " : "penstock: what about it? ", c->name);
-                any = true;
-            }
-    if (any)
-        fputc('\n', stderr);
-    return any;
+            if (!strncmp(c->name, word, n) && c->name[n] == ' ' && used < size)
+                used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "", c->name + n + 1);
+    return used ? buf : NULL;
+}
+
+static int no_command(char **argv)
+{
+    char buf[200];
+    const char *words = second_words(argv[1], buf, sizeof buf);
+
+    if (words)
+        cli_error("%s goes on with one of: %s; penstock --help shows them", argv[1], words);
+    else
+        cli_error("no command \"%.60s\"; penstock --help lists them", argv[1]);
+    return EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -75,11 +82,8 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "--version"))
         argv[1] = (char *)"version";
     cmd = find(argc, argv, &words);
-    if (!cmd) {
-        if (!print_group(argv[1]))
-            cli_error("no command \"%.60s\"; penstock --help lists them", argv[1]);
-        return EXIT_USAGE;
-    }
+    if (!cmd)
+        return no_command(argv);
     cli_name = cmd->name;
     return cmd->run(cmd, argc - words, argv + words);
 }

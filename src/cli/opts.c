@@ -20,7 +20,8 @@ static void print_opt(const struct cli_opt *o)
 
 static int print_help(const struct cli_cmd *cmd, const struct cli_opt *opts)
 {
-    printf("usage: penstock %s%s %s\n%s.\n", cmd->name, opts->name ? " [OPTIONS]" : "", cmd->args, cmd->summary);
+    printf("usage: penstock %s%s%s%s\n%s.\n", cmd->name, opts->name ? " [OPTIONS]" : "", *cmd->args ? " " : "",
+           cmd->args, cmd->summary);
     if (cmd->details)
         printf("\n%s\n", cmd->details);
     if (opts->name)
@@ -38,7 +39,7 @@ int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    cli_error("%s; usage: penstock %s [OPTIONS] %s", line, cmd->name, cmd->args);
+    cli_error("%s; usage: penstock %s [OPTIONS]%s%s", line, cmd->name, *cmd->args ? " " : "", cmd->args);
     return EXIT_USAGE;
 }
 
@@ -96,6 +97,10 @@ int cli_parse(const struct cli_cmd *cmd, const struct cli_opt *opts, int argc, c
             return -1 - print_help(cmd, opts);
         if (c == ':')
             return -1 - cli_usage(cmd, "%s needs a value", argv[optind - 1]);
+        if (c == '?' && optopt >= 1000)
+            return -1 - cli_usage(cmd, "--%s takes no value", opts[optopt - 1000].name);
+        if (c == '?' && optopt)
+            return -1 - cli_usage(cmd, "unknown option -%c", optopt);
         if (c == '?')
             return -1 - cli_usage(cmd, "unknown option %s", argv[optind - 1]);
         for (int k = 0; i < 0 && k < n; k++)

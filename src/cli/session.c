@@ -14,27 +14,13 @@
 struct cli_session {
     struct rpc_channel *ch;
     uint8_t id[16];
-    char what[300]; /* the server, for messages */
+    char what[600]; /* the server, and the thing at hand: for messages */
     uint32_t timeout_ms;
 };
 
 static const char *or_env(const char *value, const char *name)
 {
     return value ? value : getenv(name);
-}
-
-/* "host:port" or "unix:/path" of a URL's server part. */
-static int address(const struct cli_url *u, char *ret, size_t size)
-{
-    const char *host = strstr(u->server, "//") + 2, *bracket = strchr(host, ']');
-    bool port = strchr(bracket ? bracket : host, ':') != NULL;
-
-    if (!strncmp(u->server, "penstock+unix:", 14))
-        return snprintf(ret, size, "unix:%s", host) >= (int)size ? -ENAMETOOLONG : 0;
-
-    if (!*host || snprintf(ret, size, "%s%s", host, port ? "" : ":7440") >= (int)size)
-        return -EINVAL;
-    return 0;
 }
 
 static int read_token(const char *path, char *ret, size_t size)
@@ -60,7 +46,7 @@ static int find_token(const char *addr, const struct cli_conn *k, char *ret, siz
     ret[0] = 0;
     if (file) {
         r = read_token(file, ret, size);
-        return r < 0 ? cli_fail(r, "token file %s", file) : EXIT_OK;
+        return r < 0 ? cli_fail(r, "cannot read the token file %s", file) : EXIT_OK;
     }
     if (rpc_addr_is_local(addr) && token_find(addr, token) == 0)
         snprintf(ret, size, "%s", token);
@@ -88,11 +74,20 @@ static int call(struct cli_session *s, const char *path, const ProtobufCMessage 
     return r;
 }
 
+static const char *hint(int err, const struct rpc_result *res)
+{
+    if (err == -EACCES)
+        return " (--token-file; --ca, --cert and --key)";
+    if (!res->from_server && (strstr(res->details, "refused") || strstr(res->details, "No such file")))
+        return "; is the server running? (penstock serve)";
+    return "";
+}
+
 static int call_failed(struct cli_session *s, int r, const struct rpc_result *res)
 {
     if (r == -ENOMEM)
         return cli_fail(r, "%s", s->what);
-    cli_error("%s: %s", s->what, res->details[0] ? res->details : "the answer is not understood");
+    cli_error("%s: %s%s", s->what, rpc_result_text(res), hint(r, res));
     return cli_exit_code(r);
 }
 
@@ -155,7 +150,7 @@ struct cli_session *cli_session_open(const struct cli_url *u, const struct cli_c
     struct cli_session *s = calloc(1, sizeof *s);
     char addr[SRV_HOST_MAX + 8], err[300] = "";
     struct rpc_channel_config c = {.addr = addr, .insecure = k->insecure};
-    int r = s ? address(u, addr, sizeof addr) : -ENOMEM;
+    int r = s ? cli_url_addr(u, addr, sizeof addr) : -ENOMEM;
 
     if (r < 0) {
         *ret_exit = cli_fail(r, "%s", u->server);
@@ -196,6 +191,13 @@ void cli_session_close(struct cli_session *s)
     }
     rpc_channel_close(s->ch);
     free(s);
+}
+
+void cli_session_about(struct cli_session *s, const char *thing)
+{
+    size_t n = strlen(s->what);
+
+    snprintf(s->what + n, sizeof s->what - n, ": %s", thing);
 }
 
 ProtobufCBinaryData cli_session_id(struct cli_session *s)

@@ -12,6 +12,7 @@ struct side_dirs;
 struct side {
     const struct side_ops *ops;
     struct pst_fs *fs;      /* a container's */
+    const char *base;       /* its URL, for messages; NULL: the operating system's */
     struct side_dirs *dirs; /* a container's, between side_keep_dirs and side_drop_dirs; else NULL */
 };
 

@@ -146,7 +146,7 @@ static int connect_error(int err, const char *details)
 {
     if (err != -ENOTCONN)
         return err;
-    return strstr(details, "refused") ? -ECONNREFUSED : -EHOSTUNREACH;
+    return strstr(details, "refused") || strstr(details, "No such file") ? -ECONNREFUSED : -EHOSTUNREACH;
 }
 
 static int open_with(struct session *s, const char *token, ProtobufCMessage **ret, struct rpc_result *res)
@@ -185,8 +185,8 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
     }
     if (r < 0) {
         r = connect_error(r, res.details);
-        snprintf(err, err_size, "%s: no session: %s%s%s", s->addr, res.details[0] ? res.details : err_text(r),
-                 r == -EACCES ? "; see token_file, cert_file" : "",
+        snprintf(err, err_size, "%s: %s%s%s", s->addr, rpc_result_text(&res),
+                 r == -EACCES ? " (--token-file; --ca, --cert and --key)" : "",
                  r == -ECONNREFUSED ? "; is the server running? (penstock serve)" : "");
     }
     return r;

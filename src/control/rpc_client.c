@@ -63,8 +63,7 @@ int rpc_channel_open(const struct rpc_channel_config *cfg, struct rpc_channel **
         return r;
     }
     if (!cfg->tls && !cfg->insecure && !rpc_addr_is_local(cfg->addr)) {
-        snprintf(err, err_size, "%s is not local: give certificates (penstock tls init), or allow plain text",
-                 cfg->addr);
+        snprintf(err, err_size, RPC_NOT_LOCAL, cfg->addr);
         return -EPERM;
     }
     rpc_init();
@@ -205,6 +204,25 @@ static void copy_slice(char *dst, size_t size, grpc_slice s)
     dst[n] = 0;
 }
 
+/* What gRPC tells of a connection that did not come about, without its inner layers. */
+static void plain_details(char *details, size_t size)
+{
+    static const char tcp[] = "Failed to connect to remote host: ", any[] = "last error: UNKNOWN: ",
+                      http[] = "Received http2 header with status";
+    char text[sizeof((struct rpc_result *)0)->details];
+    const char *why;
+
+    if ((why = strstr(details, tcp)) != NULL)
+        snprintf(text, sizeof text, "no connection: %s", why + strlen(tcp));
+    else if ((why = strstr(details, any)) != NULL)
+        snprintf(text, sizeof text, "no connection: %s", why + strlen(any));
+    else if (!strncmp(details, http, strlen(http)))
+        snprintf(text, sizeof text, "what answers there is not a Penstock server (%s)", details);
+    else
+        return;
+    snprintf(details, size, "%s", text);
+}
+
 static void result_fill(const struct ending *e, struct rpc_result *ret)
 {
     char name[32] = "";
@@ -216,6 +234,8 @@ static void result_fill(const struct ending *e, struct rpc_result *ret)
             copy_slice(name, sizeof name, e->trailing.metadata[i].value);
     ret->from_server = ret->code == RPC_OK || *name;
     ret->err = ret->code == RPC_OK ? 0 : *name ? errs_from_name(name) : errs_from_code(ret->code);
+    if (!ret->from_server)
+        plain_details(ret->details, sizeof ret->details);
 }
 
 /* The message in b (which may be NULL) as memory of the caller's. */
@@ -246,6 +266,16 @@ void rpc_result_done(struct rpc_result *r)
     free(r->data);
     r->data = NULL;
     r->len = 0;
+}
+
+const char *rpc_result_text(const struct rpc_result *r)
+{
+    const char *name = r->err ? errs_name(r->err) : NULL, *text = r->details;
+    size_t n = name ? strlen(name) : 0;
+
+    if (n > 0 && !strncmp(text, name, n) && !strncmp(text + n, ": ", 2))
+        text += n + 2;
+    return *text ? text : r->err ? strerror(-r->err) : "the answer is not understood";
 }
 
 /* ---- unary ---- */

@@ -35,6 +35,10 @@ void rpc_init(void);
 grpc_byte_buffer *rpc_bytes_new(const void *msg, size_t len);
 /* The whole message in one slice, which holds a reference. False: damaged. */
 bool rpc_bytes_read(grpc_byte_buffer *b, grpc_slice *ret);
+/* The line for people when an address is neither local nor has certificates; takes the address. */
+#define RPC_NOT_LOCAL                                                                                                  \
+    "%s is not on this machine: give certificates (--ca, --cert, --key; penstock tls init makes them), or allow plain "\
+    "text (--insecure)"
 /* "unix:" and "host:port" as gRPC names them: into buf. -EINVAL. */
 int rpc_addr_target(const char *addr, char *buf, size_t size);
 

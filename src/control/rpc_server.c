@@ -129,7 +129,7 @@ int rpc_server_listen(struct rpc_server *s, const char *addr, const struct rpc_t
         return r;
     }
     if (!tls && !insecure && !rpc_addr_is_local(addr)) {
-        snprintf(err, err_size, "%s is not local: give certificates (penstock tls init), or allow plain text", addr);
+        snprintf(err, err_size, RPC_NOT_LOCAL, addr);
         return -EPERM;
     }
     if (tls) {

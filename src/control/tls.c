@@ -260,7 +260,7 @@ int tls_init(const char *dir, const struct tls_init *o, char *err, size_t err_si
         return -EINVAL;
     }
     if (exists(dir, client, ".pem") || exists(dir, client, ".key"))
-        return fail(err, err_size, -EEXIST, "has a certificate of this name already", client);
+        return fail(err, err_size, -EEXIST, "has a certificate here already, choose another --client", client);
     if (mkdir(dir, 0700) && errno != EEXIST)
         return fail(err, err_size, -errno, "cannot make the folder", dir);
     r = get_ca(dir, &ca, err, err_size);

@@ -140,6 +140,29 @@ static void note(cyaml_log_t level, void *user, const char *fmt, va_list args)
     }
 }
 
+/* The library's terms in a user's. */
+static void plain_words(const struct report *r, const char *otherwise, char *ret, size_t size)
+{
+    static const struct {
+        const char *kind, *words;
+    } kinds[] = {{"MAPPING", "must be a map: KEY: VALUE, or {KEY: VALUE}"},
+                 {"SEQUENCE", "must be a list: [A, B], or a line \"- A\" for each"},
+                 {"STRING", "must be a single value"}};
+    const char *field = strchr(r->where, '\''), *key = "Unexpected key: ", *want = "Expecting ";
+    int field_len = field ? (int)strcspn(field + 1, "'") : 0;
+
+    if (!strncmp(r->what, key, strlen(key))) {
+        snprintf(ret, size, "there is no key \"%s\"; penstock.yaml(5) has them all", r->what + strlen(key));
+        return;
+    }
+    for (size_t i = 0; field && i < ARRAY_SIZE(kinds) && !strncmp(r->what, want, strlen(want)); i++)
+        if (!strncmp(r->what + strlen(want), kinds[i].kind, strlen(kinds[i].kind))) {
+            snprintf(ret, size, "%.*s: %s", field_len, field + 1, kinds[i].words);
+            return;
+        }
+    snprintf(ret, size, "%s%s%s", r->what[0] ? r->what : otherwise, field ? ", " : "", field ? r->where : "");
+}
+
 static const cyaml_config_t cyaml_setup = {.log_level = CYAML_LOG_ERROR, .mem_fn = cyaml_mem};
 
 void text_free_values(struct text_values *v)
@@ -308,6 +331,7 @@ static int check_duplicates(const char *path, const char *data, size_t len, char
 int text_load(struct srv_text *t, const char *path, char *err, size_t err_size)
 {
     struct report rep = {{0}, {0}};
+    char what[400];
     cyaml_config_t cfg = cyaml_setup;
     cleanup_free char *data = NULL;
     struct text_values *v = NULL;
@@ -335,10 +359,8 @@ int text_load(struct srv_text *t, const char *path, char *err, size_t err_size)
         }
         if (!strncmp(rep.what, "Unexpected key: ", 16))
             line = unknown_key_line(data, len, rep.what + 16, line);
-        if (!strchr(rep.where, '\''))
-            rep.where[0] = 0; /* names no key */
-        snprintf(err, err_size, "%s: line %u: %s%s%s", path, line ? line : 1,
-                 rep.what[0] ? rep.what : cyaml_strerror(e), rep.where[0] ? ", " : "", rep.where);
+        plain_words(&rep, cyaml_strerror(e), what, sizeof what);
+        snprintf(err, err_size, "%s: line %u: %s", path, line ? line : 1, what);
         return -EINVAL;
     }
     p = strdup(path);

@@ -336,6 +336,8 @@ int sync_parent(int dir_fd)
     return fd < 0 || fsync(fd) ? -errno : 0;
 }
 
+#define MAKE_ONE " (penstock pool create 'local:DIRECTORY?POOL', or the option create=1, makes a store in an empty folder)"
+
 static int open_folder(struct engine *e, const struct errmsg *m)
 {
     bool made = false;
@@ -345,7 +347,7 @@ static int open_folder(struct engine *e, const struct errmsg *m)
         made = e->dir_fd >= 0;
     }
     if (e->dir_fd < 0)
-        return fail(m, -errno, "%s: %s", e->dir, err_text(errno));
+        return fail(m, -errno, errno == ENOENT ? "%s: %s" MAKE_ONE : "%s: %s", e->dir, err_text(errno));
     return made && sync_parent(e->dir_fd) ? fail(m, -EIO, "%s: the folder above cannot be flushed", e->dir) : 0;
 }
 
@@ -358,7 +360,7 @@ int super_open(struct engine *e, bool *ret_new, const struct errmsg *m)
     if (faccessat(e->dir_fd, "superblock", F_OK, 0) || !faccessat(e->dir_fd, "creating", F_OK, 0)) {
         bool half = !faccessat(e->dir_fd, "creating", F_OK, 0);
         if (!e->opt.create && !half)
-            return fail(m, -ENOENT, "%s is not a store (create=1 makes one in an empty folder)", e->dir);
+            return fail(m, -ENOENT, "%s is not a store" MAKE_ONE, e->dir);
         if (!half && folder_used(e) != 0)
             return fail(m, -ENOTEMPTY, "%s is neither a store nor empty", e->dir);
         if (!e->opt.create)

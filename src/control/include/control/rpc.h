@@ -149,6 +149,8 @@ void rpc_cancel_free(struct rpc_cancel *k);
 int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t len, uint32_t timeout_ms,
               struct rpc_cancel *cancel, struct rpc_result *ret);
 void rpc_result_done(struct rpc_result *r);
+/* The details for people: without the errno's name that a server puts before them; never empty. */
+const char *rpc_result_text(const struct rpc_result *r);
 
 /* A bidi or server stream. One thread receives; any thread sends. */
 int rpc_stream_open(struct rpc_channel *ch, const char *path, struct rpc_stream **ret);
