@@ -18,7 +18,7 @@
 static void print_line(const char *dir, const struct port_rx *r, uint16_t id, const struct wire_pkt *p)
 {
     char from[64], to[64];
-    bool v6 = r->from.gid.raw[10] != 0xff;
+    bool v6 = r->from.gid.raw[0] != 0;
     inet_ntop(v6 ? AF_INET6 : AF_INET, r->from.gid.raw + (v6 ? 0 : 12), from, sizeof from);
     inet_ntop(v6 ? AF_INET6 : AF_INET, r->to.gid.raw + (v6 ? 0 : 12), to, sizeof to);
     printf("%s %s %s %u %u %u %u %u %u %u %u %u\n", dir, from, to, r->from.udp_port, v6 ? 0 : id, r->hop_limit,

@@ -122,7 +122,7 @@ static void capture_rx(struct capture *c, const struct port_rx *rx)
     }
     if (!match_packet(&c->match, false, &rx->from, &rx->to, rx->data, rx->len))
         return;
-    if (!rx->ipv4_id_known && gid_is_v4(&rx->to.gid))
+    if (!rx->ipv4_id_known && !rx->copy && gid_is_v4(&rx->to.gid))
         f.ipv4_id = solved_id(c, rx);
     if (rx->copy && rx->len <= WIRE_HEAD_MAX) {
         size_t part = rx->remote_len < sizeof c->buf - WIRE_HEAD_MAX - WIRE_TAIL_MAX ? rx->remote_len : 0;
