@@ -1,0 +1,409 @@
+/* The engine: what comes in is given to its queue pair; queue pairs with something to send are served in turn. */
+#include "impl.h"
+
+/* Data may be sent in bursts that long, so that pacing does not need a tick per packet. */
+#define PACE_BURST_NS 20000u
+
+static void set_defaults(struct qp_engine_config *c)
+{
+    struct qp_dcqcn_config *d = &c->dcqcn;
+
+#define DEFAULT(member, value)                                                                                         \
+    if (!(member))                                                                                                     \
+    (member) = (value)
+    DEFAULT(c->max_qps, QP_NUM_END - QP_NUM_FIRST);
+    DEFAULT(c->ud_mtu_bytes, WIRE_MTU_BYTES_MAX);
+    DEFAULT(c->window_pkts, QP_WINDOW_PKTS);
+    DEFAULT(c->window_bytes, QP_WINDOW_BYTES);
+    DEFAULT(c->reorder_pkts, QP_REORDER_PKTS);
+    DEFAULT(c->ack_every, QP_ACK_EVERY);
+    DEFAULT(d->line_rate_bps, 10000000000ull);
+    DEFAULT(d->min_rate_bps, d->line_rate_bps / 1000);
+    DEFAULT(d->alpha_timer_us, 55);
+    DEFAULT(d->rate_timer_us, 1500);
+    DEFAULT(d->byte_counter, 10u << 20);
+    DEFAULT(d->g_shift, 8);
+    DEFAULT(d->rai_bps_m, 40);
+    DEFAULT(d->rhai_bps_m, 400);
+    DEFAULT(d->fast_recovery_stages, 5);
+    DEFAULT(d->cnp_interval_us, 50);
+#undef DEFAULT
+}
+
+int qp_engine_new(const struct qp_engine_config *cfg, struct qp_engine **ret)
+{
+    struct qp_engine *e;
+
+    if (cfg->qpn_slot > 255 || cfg->max_qps > QP_NUM_END - QP_NUM_FIRST || cfg->window_pkts >= PSN_WINDOW_MAX / 2 ||
+        cfg->reorder_pkts > QP_REORDER_PKTS_MAX || cfg->dcqcn.g_shift > 16 || cfg->ud_mtu_bytes > WIRE_MTU_BYTES_MAX ||
+        (cfg->dcqcn.min_rate_bps && cfg->dcqcn.line_rate_bps < cfg->dcqcn.min_rate_bps))
+        return -EINVAL;
+    e = calloc(1, sizeof *e);
+    if (!e)
+        return -ENOMEM;
+    e->cfg = *cfg;
+    set_defaults(&e->cfg);
+    if (cfg->ops)
+        e->ops = *cfg->ops;
+    rng_seed(&e->rng, cfg->seed);
+    list_init(&e->ready);
+    list_init(&e->settle);
+    e->next_qpn = QP_NUM_FIRST + (uint32_t)rng_below(&e->rng, QP_NUM_END - QP_NUM_FIRST);
+    e->qps = calloc(65536, sizeof(struct qp *)); /* untouched pages take no memory */
+    e->mads = calloc(QP_MAD_QUEUE, sizeof *e->mads);
+    e->bounce = malloc(QP_BOUNCE_BYTES);
+    if (!e->qps || !e->mads || !e->bounce || heap_reserve(e, 1)) {
+        (void)qp_engine_free(e);
+        return -ENOMEM;
+    }
+    *ret = e;
+    return 0;
+}
+
+int qp_engine_free(struct qp_engine *e)
+{
+    if (!e)
+        return 0;
+    if (e->objects)
+        return -EBUSY;
+    for (uint32_t i = 0; i < e->ngroups; i++)
+        free(e->groups[i].qp);
+    for (uint32_t i = 0; i < e->pool.n; i++)
+        free(e->pool.buf[i]);
+    free(e->pool.buf);
+    free(e->pool.free);
+    free(e->groups);
+    free(e->keys.slot);
+    free(e->qps);
+    free(e->heap);
+    free(e->xrc_srqs);
+    free(e->mads);
+    free(e->bounce);
+    free(e);
+    return 0;
+}
+
+struct qp *engine_find(const struct qp_engine *e, uint32_t qpn)
+{
+    if (qpn == WIRE_QPN_GSI)
+        return e->qp1;
+    return qpn >> 16 == e->cfg.qpn_slot ? e->qps[qpn & 0xffff] : NULL;
+}
+
+void engine_kick(struct qp *qp)
+{
+    if (list_empty(&qp->ready))
+        list_push_back(&qp->e->ready, &qp->ready);
+}
+
+void engine_event(struct qp_engine *e, enum uroce_event_type type, void *user)
+{
+    if (e->ops.async_event)
+        e->ops.async_event(e->cfg.ctx, type, user);
+}
+
+static bool overflown(const struct qp_cq *cq)
+{
+    return cq && atomic_load_explicit(&cq->overflow, memory_order_relaxed);
+}
+
+static void break_qps(struct qp_engine *e)
+{
+    e->cq_broken = false;
+    for (uint32_t i = 0; i < 65536; i++) {
+        struct qp *qp = i == WIRE_QPN_GSI ? e->qp1 : e->qps[i];
+        if (!qp || !(overflown(qp->send_cq) || overflown(qp->recv_cq)))
+            continue;
+        if (qp_state(qp) != UROCE_QPS_RESET && qp_state(qp) != UROCE_QPS_ERR) {
+            engine_event(e, UROCE_EVENT_QP_FATAL, qp->user);
+            qp_to_error(qp);
+        }
+    }
+}
+
+void engine_settle(struct qp_engine *e)
+{
+    struct list *l;
+
+    while (unlikely((l = list_pop_front(&e->settle)) != NULL))
+        comp_sent(list_entry(l, struct qp, settle));
+    if (unlikely(e->cq_broken))
+        break_qps(e);
+}
+
+void qp_engine_counters(const struct qp_engine *e, struct uroce_counters *ret)
+{
+    *ret = e->cnt;
+}
+
+/* ---- receive ---- */
+
+static bool source_ok(const struct qp *qp, const struct qp_rx *rx)
+{
+    const struct qp_path *p = &qp->path;
+
+    if (!memcmp(&p->remote, &rx->path.remote, sizeof p->remote) && !memcmp(&p->local, &rx->path.local, sizeof p->local))
+        return true;
+    p = &qp->peer_path;
+    return qp->has_peer_path && !memcmp(&p->remote, &rx->path.remote, sizeof p->remote) &&
+           !memcmp(&p->local, &rx->path.local, sizeof p->local);
+}
+
+static void mark_congestion(struct qp *qp, uint64_t now)
+{
+    COUNT(qp, ecn_marked_rx);
+    if (!qp->e->cfg.dcqcn.enabled ||
+        (qp->cnp_last && now - qp->cnp_last < (uint64_t)qp->e->cfg.dcqcn.cnp_interval_us * 1000))
+        return;
+    qp->cnp_last = now;
+    qp->cnp_due = true;
+    engine_kick(qp);
+}
+
+static void rx_reliable(struct qp *qp, uint64_t now, const struct wire_op *op, const struct qp_rx *rx)
+{
+    enum wire_transport want = qp->type == UROCE_QPT_RC ? WIRE_RC : WIRE_XRC;
+    int state = qp_state(qp);
+
+    if (op->transport != want && op->verb != WIRE_VERB_SACK) {
+        COUNT(qp, drop_opcode);
+    } else if (op->kind == WIRE_KIND_REQUEST) {
+        if (qp->type == UROCE_QPT_XRC_SEND)
+            COUNT(qp, drop_opcode);
+        else
+            resp_rx(qp, now, rx);
+    } else if (qp->type == UROCE_QPT_XRC_RECV) {
+        COUNT(qp, drop_opcode);
+    } else if (state != UROCE_QPS_RTS && state != UROCE_QPS_SQD) {
+        COUNT(qp, drop_state);
+    } else {
+        comp_rx(qp, now, rx);
+    }
+}
+
+static void rx_connected(struct qp *qp, uint64_t now, const struct wire_op *op, const struct qp_rx *rx)
+{
+    if (!source_ok(qp, rx)) {
+        COUNT(qp, drop_source);
+        return;
+    }
+    if (op->kind == WIRE_KIND_NOTIFY) {
+        COUNT(qp, cnp_rx);
+        dcqcn_cnp(&qp->cc, &qp->e->cfg.dcqcn, now);
+        return;
+    }
+    if (rx->ecn_ce)
+        mark_congestion(qp, now);
+    if (qp->type != UROCE_QPT_UC)
+        rx_reliable(qp, now, op, rx);
+    else if (op->transport == WIRE_UC)
+        uc_rx(qp, rx);
+    else
+        COUNT(qp, drop_opcode);
+}
+
+static void rx_no_qp(struct qp_engine *e, const struct qp_rx *rx)
+{
+    const struct wire_pkt *p = &rx->pkt;
+
+    if (p->dest_qp != WIRE_QPN_GSI || !e->ops.mad)
+        e->cnt.drop_no_qp++;
+    else if (wire_op(p->opcode)->transport != WIRE_UD || p->payload_len != 256 || rx->copy)
+        e->cnt.drop_opcode++;
+    else if (p->qkey != WIRE_QKEY_GSI)
+        e->cnt.drop_qkey++;
+    else
+        e->ops.mad(e->cfg.ctx, &rx->path, p);
+}
+
+void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx)
+{
+    const struct wire_pkt *p = &rx->pkt;
+    const struct wire_op *op = wire_op(p->opcode);
+    struct qp *qp;
+
+    engine_settle(e);
+    if (p->dest_qp == WIRE_QPN_MULTICAST) {
+        ud_multicast(e, rx);
+        return;
+    }
+    qp = engine_find(e, p->dest_qp);
+    if (!qp) {
+        e->cnt.rx_pkts++;
+        rx_no_qp(e, rx);
+        return;
+    }
+    COUNT(qp, rx_pkts);
+    COUNT_N(qp, rx_bytes, p->payload_len);
+    if (unlikely(!op))
+        COUNT(qp, drop_opcode);
+    else if (unlikely(qp_state(qp) < UROCE_QPS_RTR || qp_state(qp) == UROCE_QPS_ERR))
+        COUNT(qp, drop_state);
+    else if (unlikely(!wire_pkey_match(p->pkey, WIRE_PKEY_DEFAULT)))
+        COUNT(qp, drop_pkey);
+    else if (qp->type == UROCE_QPT_UD)
+        ud_rx(qp, rx);
+    else
+        rx_connected(qp, now_ns, op, rx);
+    timer_update(qp);
+    if (unlikely(e->cq_broken))
+        engine_settle(e);
+}
+
+/* ---- send ---- */
+
+void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp)
+{
+    int state = qp_state(qp);
+
+    (void)now_ns;
+    engine_settle(e);
+    if (state == UROCE_QPS_ERR || state == UROCE_QPS_SQE)
+        qp_flush(qp);
+    else
+        engine_kick(qp);
+}
+
+static void tx_cnp(struct qp *qp, struct qp_tx *tx)
+{
+    qp->cnp_due = false;
+    tx->pkt = (struct wire_pkt){
+        .opcode = WIRE_CNP, .becn = true, .migreq = true, .pkey = WIRE_PKEY_DEFAULT, .dest_qp = qp->dest};
+    tx->niov = 0;
+    tx->payload_len = 0;
+    COUNT(qp, cnp_tx);
+}
+
+static uint64_t rate_of(const struct qp *qp)
+{
+    uint64_t limit = (uint64_t)qp->attr.rate_limit * 1000;
+
+    if (!limit || !qp->cc.rate)
+        return limit + qp->cc.rate;
+    return min_u64(limit, qp->cc.rate);
+}
+
+/* True: no data may be sent yet, and the timer is set. */
+static bool pace_hold(struct qp *qp, uint64_t now)
+{
+    if (likely(!qp->cc.rate && !qp->attr.rate_limit) || qp->pace_at <= now)
+        return false;
+    qp->paced = true;
+    return true;
+}
+
+static void pace_sent(struct qp *qp, uint64_t now, uint32_t bytes)
+{
+    uint64_t rate = rate_of(qp);
+
+    if (likely(!rate))
+        return;
+    bytes += 58 + 20; /* headers of a WRITE's middle packet, and of its frame */
+    qp->pace_at = max_u64(qp->pace_at, now > PACE_BURST_NS ? now - PACE_BURST_NS : 0) + bytes * 8000000000ull / rate;
+    dcqcn_sent(&qp->cc, &qp->e->cfg.dcqcn, bytes);
+}
+
+static void tx_finish(struct qp *qp, uint64_t now, struct qp_tx *tx)
+{
+    if (qp->type != UROCE_QPT_UD)
+        tx->path = qp_out_path(qp);
+    tx->qpn = qp->num;
+    COUNT(qp, tx_pkts);
+    if (tx->payload_len) {
+        COUNT_N(qp, tx_bytes, tx->payload_len);
+        pace_sent(qp, now, tx->payload_len);
+    }
+    if (unlikely(tx->retransmit))
+        COUNT(qp, retransmits);
+}
+
+/* Requests and responses of a queue pair go first in turn, so that neither waits for ever behind the other. */
+static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
+{
+    int n = 0;
+
+    if (qp->cnp_due) {
+        ret[n].retransmit = ret[n].ecn_capable = false;
+        tx_cnp(qp, &ret[n]);
+        tx_finish(qp, now, &ret[n++]);
+    }
+    qp->turn = !qp->turn;
+    for (int pass = 0; pass < 2; pass++) {
+        bool requests = (pass == 0) == qp->turn;
+        while (n < max && !pace_hold(qp, now)) {
+            struct qp_tx *tx = &ret[n];
+            tx->retransmit = false;
+            tx->ecn_capable = qp->e->cfg.dcqcn.enabled;
+            if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))
+                break;
+            tx_finish(qp, now, tx);
+            n++;
+            if (qp->type == UROCE_QPT_UD) /* the next may go elsewhere */
+                return n;
+        }
+    }
+    return n;
+}
+
+static int tx_mads(struct qp_engine *e, struct qp_tx *tx)
+{
+    struct mad_out *m;
+
+    if (!e->mad_n)
+        return 0;
+    m = &e->mads[e->mad_head];
+    e->mad_head = (e->mad_head + 1) % QP_MAD_QUEUE;
+    e->mad_n--;
+    tx->pkt = (struct wire_pkt){.opcode = WIRE_UD_SEND_ONLY,
+                                .migreq = true,
+                                .pkey = WIRE_PKEY_DEFAULT,
+                                .dest_qp = WIRE_QPN_GSI,
+                                .psn = e->mad_psn,
+                                .qkey = WIRE_QKEY_GSI,
+                                .src_qp = WIRE_QPN_GSI,
+                                .payload_len = sizeof m->bytes};
+    e->mad_psn = psn_next(e->mad_psn);
+    tx->iov[0] = (struct iovec){m->bytes, sizeof m->bytes};
+    tx->niov = 1;
+    tx->payload_len = sizeof m->bytes;
+    tx->path = &m->path;
+    tx->qpn = WIRE_QPN_GSI;
+    tx->retransmit = tx->ecn_capable = false;
+    e->cnt.tx_pkts++;
+    e->cnt.tx_bytes += sizeof m->bytes;
+    return 1;
+}
+
+int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max)
+{
+    int n;
+
+    engine_settle(e);
+    if (max <= 0)
+        return 0;
+    n = tx_mads(e, ret);
+    while (!n && !list_empty(&e->ready)) {
+        struct qp *qp = list_entry(e->ready.next, struct qp, ready);
+        list_del(&qp->ready);
+        n = tx_run(qp, now_ns, ret, max);
+        if (n)
+            engine_kick(qp);
+        timer_update(qp);
+    }
+    return n;
+}
+
+int qp_send_mad(struct qp_engine *e, const struct qp_path *to, const void *mad, size_t len)
+{
+    struct mad_out *m = &e->mads[(e->mad_head + e->mad_n) % QP_MAD_QUEUE];
+
+    engine_settle(e);
+    if (len != sizeof m->bytes)
+        return -EINVAL;
+    if (e->mad_n == QP_MAD_QUEUE - 1) /* one stays free: the last that was taken may still be on its way */
+        return -EAGAIN;
+    m->path = *to;
+    memcpy(m->bytes, mad, len);
+    e->mad_n++;
+    return 0;
+}

@@ -1,0 +1,138 @@
+/* The responder: what goes back. READ responses and atomics in the order of their PSNs, then a NAK or ACK. */
+#include "impl.h"
+
+bool resp_pending(const struct qp *qp)
+{
+    return qp->resp.res_pending || qp->resp.nak_due || qp->resp.ack_due;
+}
+
+/* An error of this side still answers what was asked before it; another end of the queue pair does not. */
+void resp_cancel(struct qp *qp)
+{
+    struct responder *r = &qp->resp;
+
+    r->in_msg = false;
+    r->ack_due = false;
+    if (r->last_words)
+        return;
+    r->nak_due = false;
+    r->res_count = r->res_pending = 0;
+}
+
+static uint8_t credit_syndrome(const struct qp *qp)
+{
+    uint32_t n;
+
+    if (qp->srq || qp->xrcd || !qp->rq.mem)
+        return wire_syndrome_ack(WIRE_CREDITS_NONE);
+    n = atomic_load_explicit(&qp->rq.tail, memory_order_relaxed) -
+        atomic_load_explicit(&qp->rq.done, memory_order_relaxed) + qp->resp.recv.valid;
+    return wire_syndrome_ack(wire_credit_code(n));
+}
+
+static void head(const struct qp *qp, struct qp_tx *tx, uint8_t rc_opcode, psn24 psn, uint8_t syndrome, uint32_t msn)
+{
+    tx->pkt = (struct wire_pkt){.opcode = (uint8_t)(qp->type == UROCE_QPT_RC ? rc_opcode : rc_opcode + 0xa0),
+                                .migreq = true,
+                                .pkey = WIRE_PKEY_DEFAULT,
+                                .dest_qp = qp->dest,
+                                .psn = psn,
+                                .syndrome = syndrome,
+                                .msn = msn};
+    tx->niov = 0;
+    tx->payload_len = 0;
+}
+
+static void done(struct responder *r, struct resp_res *res)
+{
+    res->pending = false;
+    r->res_pending--;
+}
+
+/* 1, or 0: the memory is not the peer's to read any more. */
+static int tx_read(struct qp *qp, struct resp_res *res, struct qp_tx *tx)
+{
+    uint32_t i = res->pos, at = (uint32_t)min_u64((uint64_t)i * qp->mtu, res->len);
+    uint32_t len = (uint32_t)min_u64(qp->mtu, res->len - at);
+    bool first = i == res->from, last = i + 1 == res->end;
+    uint8_t *src = mem_remote(qp, res->pd, res->rkey, res->va + at, len, UROCE_ACCESS_REMOTE_READ);
+
+    if (!src)
+        return 0;
+    head(qp, tx,
+         first ? (last ? WIRE_RC_READ_RESP_ONLY : WIRE_RC_READ_RESP_FIRST)
+               : (last ? WIRE_RC_READ_RESP_LAST : WIRE_RC_READ_RESP_MIDDLE),
+         psn_add(res->first, i), credit_syndrome(qp), res->msn);
+    tx->iov[0] = (struct iovec){src, len};
+    tx->niov = len > 0;
+    tx->payload_len = tx->pkt.payload_len = len;
+    tx->retransmit = res->again;
+    if (unlikely(qp->slots) && !res->again)
+        slot_tx(qp, tx, true, at, !i, i + 1 == res->npkts);
+    if (++res->pos == res->end)
+        done(&qp->resp, res);
+    return 1;
+}
+
+static void access_lost(struct qp *qp, const struct resp_res *res)
+{
+    struct responder *r = &qp->resp;
+
+    COUNT(qp, nak_other_tx);
+    r->nak_due = r->last_words = true;
+    r->nak = wire_syndrome_nak(WIRE_NAK_ACCESS);
+    r->nak_psn = psn_add(res->first, res->pos);
+    r->res_count = r->res_pending = 0;
+    engine_event(qp->e, UROCE_EVENT_QP_ACCESS_ERR, qp->user);
+    qp_to_error(qp);
+}
+
+static int tx_resource(struct qp *qp, struct qp_tx *tx)
+{
+    struct responder *r = &qp->resp;
+
+    for (uint32_t i = 0; i < r->res_count; i++) {
+        struct resp_res *res = &r->res[(r->res_head + i) % UROCE_RD_ATOMIC];
+        if (!res->pending)
+            continue;
+        if (res->atomic) {
+            head(qp, tx, WIRE_RC_ATOMIC_ACK, res->first, credit_syndrome(qp), res->msn);
+            tx->pkt.orig = res->orig;
+            tx->retransmit = res->again;
+            done(r, res);
+            return 1;
+        }
+        if (tx_read(qp, res, tx))
+            return 1;
+        access_lost(qp, res);
+        return 0;
+    }
+    return 0;
+}
+
+int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
+{
+    struct responder *r = &qp->resp;
+    int state = qp_state(qp);
+
+    (void)now;
+    if (state < UROCE_QPS_RTR || (state == UROCE_QPS_ERR && !r->last_words))
+        return 0;
+    if (r->res_pending && tx_resource(qp, tx))
+        return 1;
+    if (r->nak_due) {
+        head(qp, tx, WIRE_RC_ACK, r->nak_psn, r->nak, r->msn);
+        if (r->nak == wire_syndrome_nak(WIRE_NAK_SEQ))
+            COUNT(qp, nak_seq_tx);
+        r->nak_due = r->ack_due = r->last_words = false;
+        return 1;
+    }
+    if (!r->ack_due)
+        return 0;
+    r->ack_due = false;
+    head(qp, tx, WIRE_RC_ACK, psn_prev(r->next), credit_syndrome(qp), r->msn);
+    if (qp->selective && (r->reorder.count || r->sack_dup))
+        sack_build(qp, tx);
+    r->sack_dup = false;
+    return 1;
+}
