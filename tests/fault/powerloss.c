@@ -338,16 +338,22 @@ static void verify(const char *dir, const struct promise *p)
     _exit(0);
 }
 
-/* In a child of its own; true if all is right. */
-static bool store_ok(const char *store, const struct promise *p, bool quiet)
+/* In a child of its own. */
+static pid_t verify_begin(const char *store, const struct promise *p, bool quiet)
 {
     pid_t pid = fork();
-    int st;
     if (pid == 0) {
         if (quiet && !freopen("/dev/null", "w", stderr))
             _exit(1);
         verify(store, p);
     }
+    return pid;
+}
+
+/* True if all is right. */
+static bool verify_end(pid_t pid)
+{
+    int st;
     waitpid(pid, &st, 0);
     return WIFEXITED(st) && WEXITSTATUS(st) == 0;
 }
@@ -360,7 +366,7 @@ static void clean(const char *dir)
         die("cannot clean %s", dir);
 }
 
-static bool state_ok(const struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir, bool quiet)
+static pid_t state_begin(const struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir, bool quiet)
 {
     struct promise p = {0};
     struct rng r;
@@ -372,7 +378,7 @@ static bool state_ok(const struct recfs *fs, size_t at, uint64_t seed, int ignor
     if (recfs_crash(fs, at, &r, ignore_flushes, dir))
         die("cannot build the disk");
     snprintf(sub, sizeof sub, "%s/store", dir);
-    return store_ok(sub, &p, quiet);
+    return verify_begin(sub, &p, quiet);
 }
 
 /* The writer on an ordinary file system, killed after a random time. */
@@ -399,7 +405,7 @@ static bool killed_ok(struct rng *r, const char *dir)
         on_mark(&p, line);
     if (f)
         fclose(f);
-    return !p.ready || store_ok(store, &p, false);
+    return !p.ready || verify_end(verify_begin(store, &p, false));
 }
 
 static struct recfs *record(const char *base, uint64_t seed)
@@ -445,10 +451,34 @@ static size_t first_moment(const struct recfs *fs)
     return lo;
 }
 
+/* A state whose store is being looked at while the next one is built. */
+struct under_way {
+    char disk[300];
+    pid_t pid; /* 0: none */
+    size_t at;
+};
+
+/* The disk of a wrong one is kept: another run of the same seed differs in its timing. */
+static int state_end(struct under_way *u, const char *base)
+{
+    char kept[300];
+    bool ok = !u->pid || verify_end(u->pid);
+
+    u->pid = 0;
+    if (ok)
+        return 0;
+    snprintf(kept, sizeof kept, "%s/wrong-XXXXXX", base);
+    if (!mkdtemp(kept) || rename(u->disk, kept))
+        die("cannot keep %s: %s", u->disk, strerror(errno));
+    printf("wrong after entry %zu: kept in %s\n", u->at, kept);
+    fflush(stdout);
+    return 1;
+}
+
 /* The states of one writer; the number that is wrong. *ret_caught: without flushes a loss is noticed. */
 static int power_of_writer(const char *base, int states, uint64_t seed, bool *ret_caught)
 {
-    char disk[300];
+    struct under_way two[2] = {0};
     int failed = 0;
     bool caught = false;
     struct recfs *fs = record(base, seed);
@@ -456,18 +486,19 @@ static int power_of_writer(const char *base, int states, uint64_t seed, bool *re
     struct rng r;
 
     rng_seed(&r, seed);
-    snprintf(disk, sizeof disk, "%s/disk", base);
+    for (int i = 0; i < 2; i++)
+        snprintf(two[i].disk, sizeof two[i].disk, "%s/disk%d", base, i);
     printf("seed %llu, %zu changes and flushes recorded, %d states\n", (unsigned long long)seed, recfs_length(fs), states);
     fflush(stdout);
     for (int i = 0; i < states; i++) {
-        size_t at = first + rng_below(&r, span);
-        if (!state_ok(fs, at, rng_u64(&r), 0, disk, false)) {
-            printf("seed %llu: state %d is wrong: entry %zu\n", (unsigned long long)seed, i, at);
-            failed++;
-        }
+        struct under_way *u = &two[i & 1];
+        failed += state_end(u, base);
+        u->at = first + rng_below(&r, span);
+        u->pid = state_begin(fs, u->at, rng_u64(&r), 0, u->disk, false);
     }
+    failed += state_end(&two[0], base) + state_end(&two[1], base);
     for (int i = 0; i < 20 && !caught; i++)
-        caught = !state_ok(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, disk, true);
+        caught = !verify_end(state_begin(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, two[0].disk, true));
     recfs_free(fs);
     *ret_caught = caught;
     return failed;
@@ -519,6 +550,6 @@ int main(int argc, char **argv)
     recent = !power;
     pst_backend_register(&pst_local_backend);
     r = power ? power_main(base, states, seed) : kill_main(base, states, seed);
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", base);
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'%s", base, power && r ? "/disk*" : "");
     return system(cmd) ? 1 : r;
 }

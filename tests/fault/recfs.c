@@ -355,6 +355,11 @@ void recfs_unmount(struct recfs *fs)
     fuse_session_exit(fs->se);
     fuse_session_unmount(fs->se);
     pthread_join(fs->thread, NULL);
+    /* The trace has it all. A large process would be slow to fork. */
+    for (size_t i = 0; i < fs->nnodes; i++) {
+        free(fs->nodes[i].data);
+        fs->nodes[i].data = NULL;
+    }
 }
 
 void recfs_free(struct recfs *fs)

@@ -49,10 +49,12 @@ void node_resize(struct node *n, uint64_t size)
 {
     if (size > n->cap) {
         uint64_t cap = max_u64(size, n->cap + n->cap / 2);
-        uint8_t *d = realloc(n->data, cap);
+        uint8_t *d = calloc(1, cap); /* and no memset: what nobody writes takes no memory */
         if (!d)
             abort();
-        memset(d + n->cap, 0, cap - n->cap);
+        if (n->size)
+            memcpy(d, n->data, n->size);
+        free(n->data);
         n->data = d;
         n->cap = cap;
     }
@@ -150,6 +152,14 @@ static void build(const struct recfs *fs, struct recfs *disk, size_t at, struct 
     free(sync);
 }
 
+#define BLOCK 4096u
+
+static bool is_zero(const struct node *n, uint64_t at)
+{
+    static const uint8_t zero[BLOCK];
+    return !memcmp(n->data + at, zero, min_u64(BLOCK, n->size - at));
+}
+
 static int write_out(const struct recfs *d, uint32_t dir, const char *path)
 {
     for (size_t i = 0; i < d->ndents; i++) {
@@ -169,10 +179,12 @@ static int write_out(const struct recfs *d, uint32_t dir, const char *path)
         if (fd < 0)
             return -errno;
         /* Zero blocks stay holes: the stores are mostly empty. */
-        for (uint64_t o = 0; o < n->size; o += 4096) {
-            static const uint8_t zero[4096];
-            uint64_t len = min_u64(4096, n->size - o);
-            if (memcmp(n->data + o, zero, len) && pwrite(fd, n->data + o, len, (off_t)o) != (ssize_t)len)
+        for (uint64_t o = 0, end; o < n->size; o = end) {
+            bool hole = is_zero(n, o);
+            for (end = o + BLOCK; end < n->size && is_zero(n, end) == hole;)
+                end += BLOCK;
+            end = min_u64(end, n->size);
+            if (!hole && pwrite(fd, n->data + o, end - o, (off_t)o) != (ssize_t)(end - o))
                 return -EIO;
         }
         if (ftruncate(fd, (off_t)n->size))

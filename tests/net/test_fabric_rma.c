@@ -303,6 +303,7 @@ static void wrong_server(const char *provider, int fd)
         CHECK(!jobs_failed && filled(b->data, 4096, 5, 0));
         fab_buf_put(b);
     }
+    UNTIL(&n, good->in == 2); /* the client has looked at the last one's end */
     fab_disconnect(good->c);
     UNTIL(&n, n.closed == WRONGS + 1);
     hear(fd, &done, 1);
@@ -337,6 +338,7 @@ static void wrong_client(const char *provider, int fd)
         UNTIL(&n, l->closed);
         CHECK(l->err == -ECONNRESET && !good->closed);
     }
+    node_send(good, "x", 1);
     UNTIL(&n, good->closed);
     /* Not a byte was moved by any of them. */
     CHECK(good->err == 0 && filled(mem, 3 * GUARD, 5, 0));
