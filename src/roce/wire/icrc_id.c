@@ -97,6 +97,7 @@ uint32_t wire_icrc_reid(const struct wire_icrc_tab *t, uint32_t icrc, uint32_t p
 void wire_icrc_run_init(struct wire_icrc_run *r, const struct wire_icrc_tab *t, const struct wire_flow *f,
                         uint32_t pkt_bytes)
 {
+    assert(pkt_bytes >= WIRE_BTH_BYTES + WIRE_ICRC_BYTES && pkt_bytes <= WIRE_PKT_MAX && pkt_bytes % 4 == 0);
     *r = (struct wire_icrc_run){
         .prefix = icrc_prefix(f, 0, pkt_bytes),
         .pkt_bytes = pkt_bytes,

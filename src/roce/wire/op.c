@@ -1,4 +1,4 @@
-/* The table of opcodes (IBTA 9.2 and, per operation, 9.4): one row each. */
+/* The table of opcodes (IBTA 9.2): one row each. */
 #include "roce/wire_op.h"
 
 #include <stddef.h>

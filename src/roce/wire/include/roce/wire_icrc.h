@@ -1,5 +1,5 @@
 /*
- * The invariant CRC of RoCEv2 (IBTA annex A17.3.3): CRC-32 of Ethernet over 8 bytes of ones, the IP and UDP headers and
+ * The invariant CRC of RoCEv2 (IBTA annex A17): CRC-32 of Ethernet over 8 bytes of ones, the IP and UDP headers and
  * the packet, with ones in place of all that a router may change.
  *
  * The IPv4 id is covered. A UDP socket sends id k in segment k of an offloaded send and cannot see the id of what it
@@ -64,7 +64,7 @@ struct wire_icrc_run {
     bool v6;
     uint32_t ecn, forward, back;
 };
-/* pkt_bytes: a multiple of 4, at most WIRE_PKT_MAX. */
+/* pkt_bytes: as of a packet that wire_decode has taken: a multiple of 4, 16 .. WIRE_PKT_MAX. */
 void wire_icrc_run_init(struct wire_icrc_run *r, const struct wire_icrc_tab *t, const struct wire_flow *f,
                         uint32_t pkt_bytes);
 /* As wire_icrc_begin with id 0; wire_icrc_add and wire_icrc_end go on. */
@@ -102,7 +102,7 @@ int wire_icrc_run_verify(const struct wire_icrc_run *r, const struct wire_icrc_i
                          uint16_t *ret_id);
 
 /*
- * The 40 bytes in front of a UD receive's payload (IBTA A17.4.5.1): the GRH of IPv6, or 20 bytes of zeros and the IPv4
+ * The 40 bytes in front of a UD receive's payload (IBTA annex A17): the GRH of IPv6, or 20 bytes of zeros and the IPv4
  * header. pkt_bytes as above; tos and ttl as received where the port knows them, or 0.
  */
 void wire_grh(const struct wire_flow *f, uint8_t tos, uint8_t ttl, uint32_t pkt_bytes, uint8_t ret_grh[WIRE_GRH_BYTES]);

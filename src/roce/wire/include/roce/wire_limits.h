@@ -75,13 +75,13 @@ static inline uint32_t wire_packets(uint32_t msg_bytes, enum wire_mtu m)
     return msg_bytes ? (msg_bytes - 1) / wire_mtu_bytes(m) + 1 : 1;
 }
 
-/* Two P_Keys talk when their 15 bits agree and one of them at least is a full member (IBTA 10.9.1.2). */
+/* Two P_Keys talk when their 15 bits agree and one of them at least is a full member (IBTA 10.9). */
 static inline bool wire_pkey_match(uint16_t a, uint16_t b)
 {
     return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000);
 }
 
-/* ---- AETH (IBTA 9.7.5.1) ---- */
+/* ---- AETH (IBTA 9.7.5) ---- */
 
 enum wire_ack {
     WIRE_ACK_OK = 0,       /* the low 5 bits are the credit code */
@@ -118,14 +118,14 @@ static inline uint8_t wire_syndrome_nak(enum wire_nak nak)
     return (uint8_t)(0x60 | nak);
 }
 
-/* Receives that a credit code (0 .. 30) stands for (IBTA 9.7.5.1.2). */
+/* Receives that a credit code (0 .. 30) stands for (IBTA 9.7.7). */
 uint32_t wire_credits(uint8_t code);
 /* The code of the largest number of credits that is not over n. */
 uint8_t wire_credit_code(uint32_t n);
 
 /* ---- timers ---- */
 
-/* How long an RNR NAK of this code (0 .. 31) asks to wait (IBTA 9.7.5.2.8). */
+/* How long an RNR NAK of this code (0 .. 31) asks to wait (IBTA 9.7.5). */
 uint64_t wire_rnr_ns(uint8_t code);
 /* The code of the shortest wait that is not under ns; 0 (655 ms) when none is long enough. */
 uint8_t wire_rnr_code(uint64_t ns);

@@ -16,7 +16,7 @@
 enum wire_mad_class { WIRE_MAD_CM = 0x07, WIRE_MAD_UROCE = 0x3d /* vendor class with OUI: 0x30 .. 0x4f */ };
 enum wire_mad_method { WIRE_MAD_GET = 0x01, WIRE_MAD_SET = 0x02, WIRE_MAD_SEND = 0x03, WIRE_MAD_GET_RESP = 0x81 };
 
-/* As it lies on the wire (IBTA 13.4.3): 24 bytes. */
+/* As it lies on the wire (IBTA 13.4): 24 bytes. */
 struct wire_mad_raw {
     uint8_t base_version, mgmt_class, class_version, method;
     be16 status, class_specific;

@@ -1,5 +1,5 @@
 /*
- * BTH opcodes and what each one is (IBTA 9.2, table of opcodes). The properties are named booleans and enums, never a
+ * BTH opcodes and what each one is (IBTA 9.2). The properties are named booleans and enums, never a
  * bit mask, so that an opcode cannot be tested with a mask that was meant for its properties.
  */
 #ifndef ROCE_WIRE_OP_H
@@ -49,7 +49,7 @@ enum wire_opcode {
     WIRE_UD_SEND_ONLY = 0x64,
     WIRE_UD_SEND_ONLY_IMM = 0x65,
 
-    /* RoCEv2 congestion notification (IBTA annex A17.9): BECN set, 16 reserved bytes behind the BTH. */
+    /* RoCEv2 congestion notification (IBTA annex A17): BECN set, 16 reserved bytes behind the BTH. */
     WIRE_CNP = 0x81,
 
     WIRE_XRC_SEND_FIRST = 0xa0,
