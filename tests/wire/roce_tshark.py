@@ -23,14 +23,15 @@ FIELDS = {
 OTHERS = {"tver": "infiniband.bth.tver", "icrc": "infiniband.invariant.crc", "malformed": "_ws.malformed",
           "class": "infiniband.mad.mgmtclass", "vendor": "infiniband.vendor"}
 HEX = {"imm", "inv"}  # shown as bytes
-# Guesses at what random payload may be, by protocols that run over RDMA.
-GUESSES = ["rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser", "infiniband.eoib", "infiniband_sdp", "fcoib"]
+# Guesses at what random payload may be.
+GUESSES = ["eth_over_ib", "mellanox_eoib", "rpcrdma_infiniband", "smb_direct_infiniband", "smcr_infiniband",
+           "iser_infiniband", "lnet_ib", "sdp_infiniband", "fc_infiniband"]
 
 
 def run_tshark(pcap):
     cmd = ["tshark", "-r", pcap, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
     for name in GUESSES:
-        cmd += ["--disable-protocol", name]
+        cmd += ["--disable-heuristic", name]
     names = {**FIELDS, **OTHERS}
     for field in names.values():
         cmd += ["-e", field]
