@@ -1,6 +1,8 @@
 /* Pools and containers, space in use, exactly once, the background deleter. */
 #include "ns_fixture.h"
 
+#include "local/local_store.h"
+
 #define ROOT PST_ROOT_INO
 
 static int make_pool(const struct pst_cred *cred, const char *label, uint32_t uid, uint32_t mode, uint64_t quota)
@@ -300,6 +302,94 @@ static void writes_stop_at_the_quota(void **state)
     assert_int_equal(keys_of(KEY_CHUNK, info.id), 0);
 }
 
+static uint64_t used_by(const char *label)
+{
+    struct pst_ctx ctx = as(NULL);
+    struct pst_cont_info info;
+    assert_int_equal(pst_cont_query(&nx_e->st, &ctx, "p", label, &info), 0);
+    return info.used_bytes;
+}
+
+static void check_finds_nothing(void)
+{
+    struct pst_check_opts o = {0};
+    nx_close();
+    assert_int_equal(pst_local_check(fx_dir, &o, fx_err, sizeof fx_err), 0);
+    nx_open();
+}
+
+static void attributes_count_as_space(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    struct pst_cont_props props = {.quota_bytes = 1 * MiB, .mode = 0777};
+    struct pst_cont_info info;
+    struct pst_new in = {.mode = S_IFREG | 0644};
+    static uint8_t value[PST_XATTR_SIZE_MAX];
+    char name[16];
+    struct pst_cont *c;
+    struct pst_attr a, b;
+    struct pst_pool_info pool;
+    int n = 0, r;
+    (void)state;
+    assert_int_equal(pst_cont_create(&nx_e->st, &ctx, "p", "small", &props, &info), 0);
+    assert_int_equal(pst_cont_open(&nx_e->st, &ctx, "p", "small", &c), 0);
+    assert_int_equal(pst_store_make(c, &ctx, ROOT, "f", &in, &a, NULL), 0);
+    assert_int_equal(pst_store_make(c, &ctx, ROOT, "g", &in, &b, NULL), 0);
+    do { /* 64 KiB and a name: 17 blocks each */
+        snprintf(name, sizeof name, "user.%d", n);
+        r = pst_store_setxattr(c, &ctx, a.ino, name, value, sizeof value, 0);
+        n += r == 0;
+    } while (r == 0);
+    assert_int_equal(r, -EDQUOT);
+    assert_int_equal(n, 15);
+    assert_int_equal(used_by("small"), 15 * 17 * PST_BLOCK);
+    assert_int_equal(pst_store_setxattr(c, &ctx, a.ino, "user.0", "x", 1, 0), 0);
+    assert_int_equal(used_by("small"), (14 * 17 + 1) * PST_BLOCK);
+    assert_int_equal(pst_store_removexattr(c, &ctx, a.ino, "user.1"), 0);
+    assert_int_equal(used_by("small"), (13 * 17 + 1) * PST_BLOCK);
+    assert_int_equal(pst_store_setxattr(c, &ctx, b.ino, "user.b", "x", 1, 0), 0);
+    pst_cont_close(c);
+    check_finds_nothing();
+    assert_int_equal(pst_cont_open(&nx_e->st, &ctx, "p", "small", &c), 0);
+    assert_int_equal(pst_store_unlink(c, &ctx, ROOT, "f"), 0);
+    assert_int_equal(used_by("small"), PST_BLOCK);
+    pst_cont_close(c);
+    assert_int_equal(destroy_cont(NULL, "p", "small"), 0);
+    nx_collect();
+    assert_int_equal(pst_pool_query(&nx_e->st, &ctx, "p", &pool), 0);
+    assert_int_equal(pool.used_bytes, 0);
+    check_finds_nothing();
+}
+
+/* Of the first format, as older programs wrote them: they were never counted, and are not given back. */
+static void attributes_of_before_do_not_count(void **state)
+{
+    struct pst_ctx ctx = as(NULL);
+    uint64_t f = nx_made(NULL, ROOT, "f", S_IFREG | 0644);
+    struct key k = key_begin(KEY_XATTR);
+    struct txn *t;
+    char got[8];
+    (void)state;
+    assert_int_equal(pst_store_setxattr(nx_c, &ctx, f, "user.new", "n", 1, 0), 0);
+    assert_int_equal(pst_store_setxattr(nx_c, &ctx, f, "user.old", "o", 1, 0), 0);
+    key_u64(&k, nx_c->info.id);
+    key_u64(&k, f);
+    key_bytes(&k, "user.old", 8);
+    t = txn_new(nx_e);
+    txn_put(t, &k, "\1o", 2);
+    assert_int_equal(usage_add(t, nx_c->info.id, -(int64_t)PST_BLOCK, 0), 0);
+    assert_int_equal(txn_commit(t, NULL), 0);
+    check_finds_nothing();
+    assert_int_equal(used_by("c"), PST_BLOCK);
+    assert_int_equal(pst_store_getxattr(nx_c, &ctx, f, "user.old", got, sizeof got), 1);
+    assert_int_equal(got[0], 'o');
+    assert_int_equal(pst_store_removexattr(nx_c, &ctx, f, "user.old"), 0);
+    assert_int_equal(used_by("c"), PST_BLOCK);
+    assert_int_equal(nx_unlink(NULL, ROOT, "f"), 0);
+    assert_int_equal(used_by("c"), 0);
+    check_finds_nothing();
+}
+
 static void *many_changes(void *arg)
 {
     for (int i = 0; i < 300; i++) {
@@ -452,6 +542,8 @@ int main(void)
         T(quotas_hold_for_container_and_pool),
         T(a_full_store_lets_its_files_be_deleted),
         T(writes_stop_at_the_quota),
+        T(attributes_count_as_space),
+        T(attributes_of_before_do_not_count),
         T(usage_is_exact_under_concurrent_commits),
         T(a_retry_gets_the_recorded_reply),
         T(every_mutation_happens_once),

@@ -77,6 +77,12 @@ static int collect_inode(struct txn *t, uint64_t cont, const struct key *k, cons
     return usage_add(t, cont, 0, -1);
 }
 
+static int collect_xattr(struct txn *t, uint64_t cont, const struct key *k, const uint8_t *v, size_t vlen)
+{
+    int64_t space = xattr_space(k->len, v, vlen);
+    return space ? usage_add(t, cont, -space, 0) : 0;
+}
+
 /* Whether keys of the container are left; the first one's number is in *ret_ino. */
 static int space_left(struct engine *e, enum key_space space, uint64_t cont, uint64_t *ret_ino)
 {
@@ -146,7 +152,7 @@ static int cont_step(struct ns *ns, uint64_t cont)
     txn_set_reserved(t);
     int n = collect_space(t, KEY_INODE, cont, collect_inode);
     for (size_t s = 0; n == 0 && s < ARRAY_SIZE(spaces); s++)
-        n = collect_space(t, spaces[s], cont, NULL);
+        n = collect_space(t, spaces[s], cont, spaces[s] == KEY_XATTR ? collect_xattr : NULL);
     if (n <= 0) {
         txn_drop(t);
     } else {

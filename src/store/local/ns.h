@@ -255,6 +255,9 @@ uint32_t reply_today(void);
 
 /* For check: whether an extended attribute's value is one (xattr.c). */
 bool xattr_value_valid(const void *p, size_t n);
+#define XATTR_KEY_PREFIX 17u /* bytes of its key before the name */
+/* Bytes that an attribute with this key and value counts for in the usage of its container. */
+int64_t xattr_space(size_t klen, const void *value, size_t n);
 
 /* ---- background deleter (gc.c) ---- */
 

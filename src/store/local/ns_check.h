@@ -67,6 +67,8 @@ int fix_inode(struct nsck *s, const struct ck_obj *o);
 int fix_entry(struct nsck *s, uint64_t dir, const char *name, const struct dent *d);
 /* A key that says nothing: removed. */
 int fix_drop(struct nsck *s, const uint8_t *k, size_t klen);
+/* The name that the directory has for it goes; counts of the record follow. */
+int fix_unname(struct nsck *s, uint64_t dir, const struct ck_obj *o);
 /* An object without a name gets one in /lost+found. */
 int fix_unreachable(struct nsck *s, const struct ck_obj *o);
 /* An object with no links that nobody counts as an orphan: the next open deletes it. */

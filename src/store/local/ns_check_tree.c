@@ -100,9 +100,21 @@ static int check_cookie_of(struct nsck *s, uint64_t dir, const char *name, const
     return s->repair ? fix_entry(s, dir, name, d) : 0;
 }
 
+/* The entry says another type than its object: the object is right, it knows what it holds. */
+static int check_type(struct nsck *s, uint64_t dir, const char *name, struct dent *d, const struct ck_obj *o)
+{
+    if (o->type == d->type >> 12)
+        return 0;
+    ck_problem(s, "directory %llu: entry '%s' says another type than object %llu", (unsigned long long)dir, name,
+               (unsigned long long)d->ino);
+    if (!s->repair)
+        return 0;
+    d->type = (uint32_t)o->type << 12;
+    return fix_entry(s, dir, name, d);
+}
+
 /* The object that the entry names is there, is of that type, and a directory has its parent right. */
-static int check_target(struct nsck *s, uint64_t dir, const char *name, const struct dent *d, const uint8_t *k,
-                        size_t klen)
+static int check_target(struct nsck *s, uint64_t dir, const char *name, struct dent *d, const uint8_t *k, size_t klen)
 {
     struct ck_obj *o = ck_find(s, d->ino);
 
@@ -115,9 +127,9 @@ static int check_target(struct nsck *s, uint64_t dir, const char *name, const st
         int r = fix_drop(s, ck.b, ck.len);
         return r ? r : fix_drop(s, k, klen);
     }
-    if (o->type != d->type >> 12)
-        ck_problem(s, "directory %llu: entry '%s' says another type than object %llu", (unsigned long long)dir, name,
-                   (unsigned long long)d->ino);
+    int r = check_type(s, dir, name, d, o);
+    if (r)
+        return r;
     o->refs++;
     if (o->dir) {
         struct ck_dir *sub = ck_dir(s, o);
@@ -218,6 +230,15 @@ static int visit_xattr(void *user, const uint8_t *k, size_t klen, const uint8_t 
     if (klen - 17 > PST_XATTR_NAME_MAX || !xattr_value_valid(v, vlen))
         ck_problem(s, "object %llu: an extended attribute is not valid", (unsigned long long)o->ino);
     o->seen_xattrs++;
+    s->used += (uint64_t)xattr_space(klen, v, vlen);
+    return 0;
+}
+
+/* Of a destroyed container: what is left of them counts, whoever they belonged to. */
+static int visit_dead_xattr(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+{
+    (void)k;
+    ((struct nsck *)user)->used += (uint64_t)xattr_space(klen, v, vlen);
     return 0;
 }
 
@@ -236,7 +257,7 @@ static int visit_orphan(void *user, const uint8_t *k, size_t klen, const uint8_t
     return 0;
 }
 
-enum { MARK_NONE, MARK_VISITED, MARK_ROOT, MARK_CUT, MARK_RING };
+enum { MARK_NONE, MARK_VISITED, MARK_ROOT, MARK_CUT, MARK_RING, MARK_OPENED };
 
 /* Where the chain of directories above leads: the root, one without a name, or round; marks all on the way. */
 static uint8_t chain_end(struct nsck *s, const struct ck_obj *o)
@@ -304,8 +325,13 @@ static int check_object(struct nsck *s, const struct ck_obj *o)
                    o->refs);
         wrong = true;
     }
-    if (o->orphan && o->refs)
+    if (o->orphan && o->refs) {
         ck_problem(s, "object %llu is to be deleted, but has a name", (unsigned long long)o->ino);
+        struct key k = orphan_key(s->k->id, o->ino);
+        int r = s->repair ? fix_drop(s, k.b, k.len) : 0; /* it stays */
+        if (r)
+            return r;
+    }
     return wrong && s->repair ? fix_inode(s, o) : 0;
 }
 
@@ -322,6 +348,36 @@ static int check_nameless(struct nsck *s, const struct ck_obj *o)
     return s->repair ? fix_unreachable(s, o) : 0;
 }
 
+/* Is it on the ring itself, not below it? All of a ring is marked, so the walk stays in it. */
+static bool on_ring(struct nsck *s, const struct ck_obj *o)
+{
+    const struct ck_obj *p = o;
+
+    for (size_t steps = 0; steps <= s->ndirs && p && p->dir; steps++) {
+        p = ck_find(s, ck_dir(s, p)->found_in);
+        if (p == o)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A ring that does not reach the root is opened at one place: that directory moves to /lost+found, with all that lies
+ * below it, which is the whole ring.
+ */
+static int check_ring(struct nsck *s, const struct ck_obj *o)
+{
+    int r;
+
+    ck_problem(s, "directory %llu lies in a ring that does not reach the root", (unsigned long long)o->ino);
+    if (!s->repair || !on_ring(s, o))
+        return 0;
+    for (const struct ck_obj *p = o; ck_dir(s, p)->mark == MARK_RING; p = ck_find(s, ck_dir(s, p)->found_in))
+        ck_dir(s, p)->mark = MARK_OPENED; /* the others on it are all right then */
+    r = fix_unname(s, ck_dir(s, o)->found_in, o);
+    return r ? r : fix_unreachable(s, o);
+}
+
 /* Counts first: /lost+found changes while it takes in what has no name. */
 static int check_objects(struct nsck *s)
 {
@@ -334,7 +390,7 @@ static int check_objects(struct nsck *s)
         if (o->refs == 0 && o->ino != PST_ROOT_INO)
             r = check_nameless(s, o);
         else if (o->dir && chain_end(s, o) == MARK_RING)
-            ck_problem(s, "directory %llu lies in a ring that does not reach the root", (unsigned long long)o->ino);
+            r = check_ring(s, o);
     }
     if (!ck_find(s, PST_ROOT_INO))
         ck_problem(s, "the root directory is missing");
@@ -380,6 +436,8 @@ int ck_container(struct nsck *s)
         if (r)
             return r;
     }
-    int r = s->k->dead ? 0 : check_objects(s);
+    struct key xattrs = key_begin(KEY_XATTR);
+    key_u64(&xattrs, s->k->id);
+    int r = s->k->dead ? idx_each_whole(s->e, &xattrs, visit_dead_xattr, s) : check_objects(s);
     return r ? r : check_usage(s);
 }

@@ -126,6 +126,52 @@ static int lost_found(struct nsck *s, struct inode *ret)
     return r;
 }
 
+/* The entry of a directory that names the object. */
+struct naming {
+    uint64_t ino;
+    struct dent d;
+    char name[PST_NAME_MAX + 1];
+};
+
+static int find_naming(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
+{
+    struct naming *n = user;
+    struct dent d;
+
+    if (klen <= 17 || klen - 17 > PST_NAME_MAX || dirent_decode(v, vlen, &d) || d.ino != n->ino)
+        return 0;
+    n->d = d;
+    memcpy(n->name, k + 17, klen - 17);
+    n->name[klen - 17] = 0;
+    return 1;
+}
+
+int fix_unname(struct nsck *s, uint64_t dir, const struct ck_obj *o)
+{
+    struct naming n = {.ino = o->ino};
+    struct key prefix = key_begin(KEY_DIRENT);
+    struct inode i;
+
+    key_u64(&prefix, s->k->id);
+    key_u64(&prefix, dir);
+    int r = idx_each_whole(s->e, &prefix, find_naming, &n);
+    if (r <= 0)
+        return r;
+    r = inode_get(s->e, s->k->id, dir, &i);
+    if (r)
+        return r;
+    struct txn *t = txn_new(s->e);
+    if (!t)
+        return inode_done(&i), -ENOMEM;
+    txn_set_reserved(t);
+    dir_remove(t, s->k->id, &i, n.name, &n.d);
+    if (o->dir && i.a.nlink > 2)
+        i.a.nlink--;
+    inode_put(t, s->k->id, &i);
+    inode_done(&i);
+    return txn_commit(t, NULL);
+}
+
 int fix_unreachable(struct nsck *s, const struct ck_obj *o)
 {
     struct inode dir, i;

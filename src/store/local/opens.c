@@ -112,8 +112,8 @@ struct key orphan_key(uint64_t cont, uint64_t ino)
     return k;
 }
 
-/* Their number is bounded by NS_XATTRS_MAX. */
-static int delete_xattrs(struct txn *t, uint64_t cont, uint64_t ino)
+/* Their number is bounded by NS_XATTRS_MAX. *ret_space: what they counted for. */
+static int delete_xattrs(struct txn *t, uint64_t cont, uint64_t ino, int64_t *ret_space)
 {
     struct key prefix = key_begin(KEY_XATTR), k;
     struct idx_iter *it;
@@ -125,11 +125,12 @@ static int delete_xattrs(struct txn *t, uint64_t cont, uint64_t ino)
     if (!it)
         return -ENOMEM;
     while ((r = idx_iter_next(it)) > 0) {
-        size_t n;
-        const uint8_t *p = idx_iter_key(it, &n);
+        size_t n, vlen;
+        const uint8_t *p = idx_iter_key(it, &n), *v = idx_iter_value(it, &vlen);
         k.len = 0;
         key_bytes(&k, p, n);
         txn_del(t, &k);
+        *ret_space += xattr_space(n, v, vlen);
     }
     idx_iter_free(it);
     return r;
@@ -137,10 +138,11 @@ static int delete_xattrs(struct txn *t, uint64_t cont, uint64_t ino)
 
 int object_delete(struct txn *t, uint64_t cont, const struct inode *i)
 {
-    int r = i->xattrs ? delete_xattrs(t, cont, i->a.ino) : 0;
+    int64_t space = 0;
+    int r = i->xattrs ? delete_xattrs(t, cont, i->a.ino, &space) : 0;
 
     if (!r)
-        r = usage_add(t, cont, 0, -1);
+        r = usage_add(t, cont, -space, -1);
     if (r)
         return r;
     if (S_ISREG(i->a.mode))

@@ -8,7 +8,9 @@
 
 #include <errno.h>
 
-#define XATTR_FORMAT 1u /* first byte of the value */
+/* First byte of the value. Of the first format no space was charged; it is written no more. */
+#define XATTR_UNCHARGED 1u
+#define XATTR_CHARGED   2u
 
 static struct key xattr_key(uint64_t cont, uint64_t ino, const char *name)
 {
@@ -21,7 +23,21 @@ static struct key xattr_key(uint64_t cont, uint64_t ino, const char *name)
 
 bool xattr_value_valid(const void *p, size_t n)
 {
-    return n >= 1 && n <= PST_XATTR_SIZE_MAX + 1 && *(const uint8_t *)p == XATTR_FORMAT;
+    return n >= 1 && n <= PST_XATTR_SIZE_MAX + 1 &&
+           (*(const uint8_t *)p == XATTR_UNCHARGED || *(const uint8_t *)p == XATTR_CHARGED);
+}
+
+/* Whole blocks: sums of usage are. */
+static int64_t space_of(size_t name_len, size_t value_len)
+{
+    return (int64_t)align_up(name_len + value_len, PST_BLOCK);
+}
+
+int64_t xattr_space(size_t klen, const void *value, size_t n)
+{
+    return n >= 1 && klen >= XATTR_KEY_PREFIX && *(const uint8_t *)value == XATTR_CHARGED
+               ? space_of(klen - XATTR_KEY_PREFIX, n - 1)
+               : 0;
 }
 
 static bool is_root(const struct pst_cred *cred)
@@ -129,7 +145,7 @@ int64_t local_listxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t 
 static void put_value(struct txn *t, const struct key *k, const void *value, size_t len)
 {
     struct wbuf w = {0};
-    wbuf_u8(&w, XATTR_FORMAT);
+    wbuf_u8(&w, XATTR_CHARGED);
     if (len)
         wbuf_put(&w, value, len);
     if (w.err)
@@ -150,10 +166,11 @@ static int change_xattr(struct engine *e, uint64_t cont, const struct pst_ctx *c
     if (r)
         return r;
     r = idx_get(e, NULL, &k, &old);
+    bool have = r == 0;
+    int64_t space = (value ? space_of(strlen(name), len) : 0) - (have ? xattr_space(k.len, old.data, old.len) : 0);
     wbuf_done(&old);
     if (r && r != -ENOENT)
         return r;
-    bool have = r == 0;
     if (have ? (flags & PST_XATTR_CREATE) != 0 : (flags & PST_XATTR_REPLACE) || !value)
         return have ? -EEXIST : -ENODATA;
     if (!have && i->xattrs >= NS_XATTRS_MAX)
@@ -170,6 +187,11 @@ static int change_xattr(struct engine *e, uint64_t cont, const struct pst_ctx *c
         txn_set_reserved(t);
         txn_del(t, &k);
         i->xattrs--;
+    }
+    r = space ? usage_add(t, cont, space, 0) : 0;
+    if (r) {
+        txn_drop(t);
+        return r;
     }
     inode_touch(i, wall_ns(), TOUCH_C);
     inode_put(t, cont, i);
