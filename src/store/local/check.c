@@ -8,39 +8,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
 
 struct check {
     const struct pst_check_opts *opts;
     int64_t problems;
     int to_parent; /* pipe of the forked child; -1: called in place */
 };
-
-/* ---- from the child to its parent: a letter, a length, bytes ---- */
-
-/* A parent that is gone ends the child (SIGPIPE). */
-static void tell(int fd, char kind, const void *p, size_t n)
-{
-    uint32_t len = (uint32_t)n;
-    struct iovec iov[3] = {{&kind, 1}, {&len, sizeof len}, {(void *)(uintptr_t)p, n}};
-    /* Messages are below PIPE_BUF, hence whole. */
-    if (writev(fd, iov, 3) < 0)
-        _exit(1);
-}
-
-static bool read_all(int fd, void *p, size_t n)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t r = read(fd, (char *)p + at, n - at);
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r <= 0)
-            return false;
-        at += (size_t)r;
-    }
-    return true;
-}
 
 /* ---- the check ---- */
 
@@ -53,7 +26,7 @@ void check_problem(struct check *c, const char *fmt, ...)
     va_end(ap);
     c->problems++;
     if (c->to_parent >= 0)
-        tell(c->to_parent, 'P', line, strlen(line));
+        apart_tell(c->to_parent, 'P', line, strlen(line));
     else if (c->opts->report)
         c->opts->report(c->opts->user, line);
 }
@@ -110,68 +83,58 @@ static int64_t run(const char *dir, struct check *c, const struct errmsg *m)
     return c->problems;
 }
 
-/* What the child says until its end; true when it said how it ended. */
-static bool listen_to(int fd, struct check *c, int64_t *ret, const struct errmsg *m)
-{
-    char kind, text[1024];
-    uint32_t len;
-    while (read_all(fd, &kind, 1) && read_all(fd, &len, sizeof len) && len < sizeof text && read_all(fd, text, len)) {
-        text[len] = 0;
-        if (kind == 'P') {
-            c->problems++;
-            if (c->opts->report)
-                c->opts->report(c->opts->user, text);
-        } else if (len >= sizeof *ret) {
-            memcpy(ret, text, sizeof *ret);
-            if (m->size)
-                snprintf(m->p, m->size, "%s", text + sizeof *ret);
-            return true;
-        }
-    }
-    return false;
-}
+/* ---- in a child ---- */
 
-static void child(const char *dir, struct check *c)
+struct apart {
+    const char *dir;
+    struct check *c;
+    const struct errmsg *m;
+    int64_t result;
+};
+
+static void work(int fd, void *user)
 {
+    struct apart *a = user;
     char end[sizeof(int64_t) + 512] = {0};
     struct errmsg m = {end + sizeof(int64_t), sizeof end - sizeof(int64_t)};
-    int64_t r = run(dir, c, &m);
+    int64_t r;
+    a->c->to_parent = fd;
+    r = run(a->dir, a->c, &m);
     memcpy(end, &r, sizeof r);
-    tell(c->to_parent, 'R', end, sizeof r + strlen(m.p));
-    _exit(0);
+    apart_tell(fd, 'R', end, sizeof r + strlen(m.p));
 }
 
-/* The index library reads damaged files here: if it dies of one, that is a finding and the caller lives on. */
+static bool take(void *user, char kind, const char *text, uint32_t len)
+{
+    struct apart *a = user;
+    if (kind == 'P') {
+        a->c->problems++;
+        if (a->c->opts->report)
+            a->c->opts->report(a->c->opts->user, text);
+        return false;
+    }
+    if (len < sizeof a->result)
+        return false;
+    memcpy(&a->result, text, sizeof a->result);
+    if (a->m->size)
+        snprintf(a->m->p, a->m->size, "%s", text + sizeof a->result);
+    return true;
+}
+
+/* If the index library dies of a damaged file, that is a finding and the caller lives on. */
 static int64_t run_apart(const char *dir, struct check *c, const struct errmsg *m)
 {
-    int fd[2], status = 0;
-    int64_t r = 0;
-    if (pipe2(fd, O_CLOEXEC))
-        return fail(m, -errno, "pipe: %s", err_text(errno));
-    pid_t pid = fork();
-    if (pid < 0) {
-        r = fail(m, -errno, "fork: %s", err_text(errno));
-        close(fd[0]);
-        close(fd[1]);
-        return r;
-    }
-    if (!pid) {
-        close(fd[0]);
-        c->to_parent = fd[1];
-        child(dir, c);
-    }
-    close(fd[1]);
-    bool ended = listen_to(fd[0], c, &r, m);
-    close(fd[0]);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (ended)
-        return r;
-    if (WIFSIGNALED(status))
-        check_problem(c, "index: the check died of signal %d (%s) on what the store holds", WTERMSIG(status),
-                      strsignal(WTERMSIG(status)));
-    else
-        check_problem(c, "index: the check ended early on what the store holds");
+    struct apart a = {.dir = dir, .c = c, .m = m};
+    char line[512] = "";
+    int status = 0, r = apart_run(work, take, &a, &status);
+    if (r < 0)
+        return fail(m, r, "%s: the check cannot be run: fork: %s", dir, err_text(r));
+    if (r == 0)
+        return a.result;
+    r = apart_died(status, &(struct errmsg){line, sizeof line}, "index: the check");
+    if (r == -ENOMEM)
+        return fail(m, r, "%s", line); /* of what was not looked at nothing is known */
+    check_problem(c, "%s", line);
     return c->problems;
 }
 

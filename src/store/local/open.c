@@ -133,31 +133,28 @@ static int begin_writing(struct engine *e, bool made, const struct errmsg *m)
     return r;
 }
 
-/* The whole index, after an unclean stop: damage is counted and logged, what is whole is served. */
-static int verify_index(struct engine *e)
-{
-    struct key all = {.len = 0};
-    return idx_each_whole(e, &all, NULL, NULL);
-}
-
 static int open_parts(struct engine *e, const struct errmsg *m)
 {
-    bool made = false, empty = false;
+    bool made = false, empty = false, verify, apart;
     int r = super_open(e, &made, m);
+    verify = !made && !e->super.clean && !e->opt.check_to && !e->opt.rebuild_index;
+    apart = verify && !index_was_used();
     if (!r)
         r = locks_open(e);
     if (!r)
         r = io_choose(e, m);
     if (!r && e->opt.rebuild_index)
         r = index_rebuild(e, &empty, m);
+    if (!r && apart)
+        r = verify_index_apart(e, m);
     if (!r)
         r = index_open(e, made || empty, m);
     if (!r)
         r = wal_open(e, m);
     if (!r)
         r = replay(e, made, m);
-    if (!r && !e->super.clean && !made && !e->opt.check_to)
-        r = verify_index(e);
+    if (!r && verify && !apart)
+        r = verify_index_here(e);
     if (!r)
         r = alloc_open(e);
     if (!r)

@@ -169,6 +169,25 @@ int index_rebuild(struct engine *e, bool *ret_empty, const struct errmsg *m);
 /* After replay and a checkpoint. */
 void index_rebuilt(struct engine *e);
 
+/* ---- apart.c: work on files that may be damaged, in a child process ---- */
+
+#define APART_TEXT 1024 /* bytes in a message, less than */
+void apart_tell(int fd, char kind, const void *p, size_t n); /* in the child */
+/*
+ * Runs `work` in a child and `take` here for each of its messages, until that returns true. 0: it did. 1: the child ended
+ * otherwise, *ret_status as from waitpid(2) (0: not known). -errno: there was none. Only in a process that has not used the
+ * index library (index_was_used): its threads do not come along.
+ */
+int apart_run(void (*work)(int fd, void *user), bool (*take)(void *user, char kind, const char *text, uint32_t len),
+              void *user, int *ret_status);
+/* How it ended, for people: -ENOMEM when it was killed, else -EIO. */
+int apart_died(int status, const struct errmsg *m, const char *what);
+
+/* ---- verify.c: the whole index, after an unclean stop. Damage is counted and logged, what is whole is served. ---- */
+
+int verify_index_apart(struct engine *e, const struct errmsg *m); /* before the index is opened */
+int verify_index_here(struct engine *e);                          /* after */
+
 /* ---- alloc.c ---- */
 
 struct extent {
