@@ -331,6 +331,7 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
     scoped_lock(&s->lock);
     if (!s->up)
         return -EAGAIN;
+    a->history = s->facts.history;
     a->tag = ++s->last_tag;
     list_push_back(bucket(s, a->tag), &a->link);
     r = send_now(s, c, a->tag);

@@ -343,6 +343,116 @@ static void an_fsync_after_a_crash_tells_of_lost_writes(void **state)
     daemon_done(&d);
 }
 
+static struct pst_fs *connect_lazy(const char *base)
+{
+    struct pst_options o;
+    struct pst_fs *fs;
+    char url[200];
+
+    pst_options_init(&o, sizeof o);
+    o.flags = PST_CONNECT_CREATE | PST_CONNECT_LAZY_CLOSE;
+    o.timeout_ms = 60000;
+    snprintf(url, sizeof url, "%sp/lazy", base);
+    if (pst_connect(url, &o, &fs) < 0)
+        fail_msg("%s", pst_last_error());
+    return fs;
+}
+
+/* Written and closed, not synced; the next who opens it and syncs relies on it. */
+static void write_lazily(struct pst_fs *fs, const char *path, const char *text, bool durable)
+{
+    struct pst_file *f;
+
+    assert_int_equal(pst_open(fs, path, O_RDWR | O_CREAT, 0644, &f), 0);
+    assert_int_equal(pst_pwrite(f, text, strlen(text), 0), strlen(text));
+    if (durable)
+        assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_close(f), 0);
+}
+
+/* What an fsync of it says, first and then. */
+static void expect_fsync(struct pst_fs *fs, const char *path, int flags, int first)
+{
+    struct pst_file *f;
+
+    assert_int_equal(pst_open(fs, path, O_RDWR | flags, 0644, &f), 0);
+    if (pst_fsync(f) != first)
+        fail_msg("%s: fsync does not say %d", path, first);
+    assert_int_equal(pst_fsync(f), 0);
+    assert_int_equal(pst_close(f), 0);
+}
+
+/* As if the machine had crashed too; and nothing is synced by itself meanwhile. */
+static const char *const forgets[] = {"--store-option", "recent=0", "--store-option", "sync_ms=5000", NULL};
+
+static void an_fsync_after_a_crash_tells_of_what_was_closed_before(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *open, *calm;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, forgets));
+    fs = connect_lazy(d.base);
+    for (int i = 0; i < 4; i++)
+        write_lazily(fs, (const char *[]){"/old", "/moved", "/linked", "/calm"}[i], "1", true);
+    assert_int_equal(pst_mkdir(fs, "/d", 0755), 0);
+    assert_int_equal(pst_open(fs, "/moved", O_RDWR, 0, &open), 0);
+    assert_int_equal(pst_sync(fs), 0);
+    write_lazily(fs, "/old", "2", false);
+    write_lazily(fs, "/new", "1", false);
+    write_lazily(fs, "/d/inside", "1", false);
+    assert_int_equal(pst_rename(fs, "/moved", "/there", 0), 0);
+    assert_int_equal(pst_link(fs, "/linked", "/d/link"), 0);
+    daemon_kill(&d);
+    assert_true(daemon_again(&d));
+    expect_fsync(fs, "/old", 0, -EIO);       /* its data */
+    expect_fsync(fs, "/new", O_CREAT, -EIO); /* made anew, empty */
+    expect_fsync(fs, "/linked", 0, -EIO);    /* a name of it */
+    expect_fsync(fs, "/calm", 0, 0);
+    assert_int_equal(pst_fsync(open), -EIO); /* its new name */
+    assert_int_equal(pst_fsync(open), 0);
+    expect_fsync(fs, "/moved", 0, -EIO); /* found under the name that it had lost */
+    assert_int_equal(pst_fsync_dir(fs, "/d"), -EIO);
+    assert_int_equal(pst_fsync_dir(fs, "/d"), 0);
+    assert_int_equal(pst_fsync_dir(fs, "/"), -EIO);
+    assert_int_equal(pst_fsync_dir(fs, "/"), 0);
+    assert_int_equal(pst_sync(fs), -EIO); /* /there, /d/inside: nobody has told of them */
+    assert_int_equal(pst_sync(fs), 0);
+    expect_fsync(fs, "/calm", 0, 0);
+    assert_int_equal(pst_open(fs, "/calm", O_RDWR, 0, &calm), 0);
+    assert_int_equal(daemon_stop(&d), 0); /* in order: nothing is lost */
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_fsync(calm), 0);
+    assert_int_equal(pst_close(calm), 0);
+    assert_int_equal(pst_close(open), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
+/* With durability=close the close itself tells. */
+static void a_close_after_a_crash_tells_of_a_lost_name(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *f;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, forgets));
+    fs = connect_at(d.base, "close", 60000);
+    api_put(fs, "/f", "old");
+    api_put(fs, "/tmp", "new");
+    assert_int_equal(pst_rename(fs, "/tmp", "/f", 0), 0);
+    daemon_kill(&d);
+    assert_true(daemon_again(&d));
+    assert_int_equal(pst_open(fs, "/f", O_WRONLY | O_APPEND, 0, &f), 0);
+    assert_int_equal(pst_append(f, "er", 2, NULL), 2);
+    assert_int_equal(pst_close(f), -EIO);
+    api_put(fs, "/f", "older");
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
 static void a_server_that_stays_away_is_a_time_out(void **state)
 {
     struct daemon d;
@@ -585,6 +695,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_drained_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(a_killed_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(an_fsync_after_a_crash_tells_of_lost_writes),
+        cmocka_unit_test(an_fsync_after_a_crash_tells_of_what_was_closed_before),
+        cmocka_unit_test(a_close_after_a_crash_tells_of_a_lost_name),
         cmocka_unit_test(open_files_are_opened_again_or_stale),
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),

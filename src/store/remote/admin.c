@@ -290,6 +290,7 @@ int remote_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char
     pthread_mutex_init(&rc->lock, NULL);
     pthread_cond_init(&rc->closed, NULL);
     list_init(&rc->closing);
+    un_init(&rc->unsynced);
     for (size_t i = 0; i < OBJ_BUCKETS; i++)
         list_init(&rc->objects[i]);
     do { /* a session that ended after the answer took the handle with it */
@@ -355,6 +356,7 @@ void remote_resume(struct remote *r)
             atomic_store(&rc->handle, handle);
             rc->epoch = epoch;
         }
+        remote_new_history(rc, session_history(r->session));
         remote_reopen(r, rc);
     }
 }

@@ -29,6 +29,67 @@ int remote_attr(const PB(Attr) *in, struct pst_attr *ret)
     return 0;
 }
 
+/* The object that a reply with attributes tells of. */
+static uint64_t made_ino(const PB(NamespaceReply) *reply)
+{
+    return reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR && reply->attr->attr ? reply->attr->attr->ino : 0;
+}
+
+static void note_created(struct rcont *rc, const PB(CreateRequest) *in, const PB(NamespaceReply) *reply, uint64_t history)
+{
+    const PB(CreateReply) *out = reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_CREATE ? reply->create : NULL;
+
+    if (!out || !out->attr)
+        return;
+    /* Made anew where a change of that name is lost: it has not what was there. */
+    remote_found(rc, in->parent, in->name, out->attr->ino);
+    if (out->created)
+        remote_named(rc, in->parent, in->name, out->attr->ino, history, 0);
+}
+
+/* What was answered is not durable yet. */
+static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const PB(NamespaceReply) *reply, uint64_t history)
+{
+    switch (req->op_case) {
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETATTR:
+        remote_changed(rc, req->setattr->ino, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETXATTR:
+        remote_changed(rc, req->setxattr->ino, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_REMOVEXATTR:
+        remote_changed(rc, req->removexattr->ino, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_CREATE:
+        note_created(rc, req->create, reply, history);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_MKDIR:
+        remote_named(rc, req->mkdir->parent, req->mkdir->name, made_ino(reply), history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SYMLINK:
+        remote_named(rc, req->symlink->parent, req->symlink->name, made_ino(reply), history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_MKNOD:
+        remote_named(rc, req->mknod->parent, req->mknod->name, made_ino(reply), history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_LINK:
+        remote_named(rc, req->link->parent, req->link->name, req->link->ino, history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_UNLINK:
+        remote_named(rc, req->unlink->parent, req->unlink->name, 0, history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_RMDIR:
+        remote_named(rc, req->rmdir->parent, req->rmdir->name, 0, history, 0);
+        break;
+    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_RENAME:
+        remote_named(rc, req->rename->parent, req->rename->name, 0, history, UN_MOVED);
+        remote_named(rc, req->rename->new_parent, req->rename->new_name, 0, history, UN_MOVED);
+        break;
+    default:
+        break;
+    }
+}
+
 int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
                 PB(Header) *header, struct session_call *ret)
 {
@@ -38,22 +99,8 @@ int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB
     *ret = (struct session_call){
         .req = req, .header = header, .container = &rcont_of(c)->handle, .cred = cred, .record = record};
     r = session_call(remote_of(c->store)->session, ret);
-    if (r < 0 || !record)
-        return r;
-    switch (req->op_case) {
-    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETATTR:
-        remote_changed(rcont_of(c), req->setattr->ino, history);
-        break;
-    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETXATTR:
-        remote_changed(rcont_of(c), req->setxattr->ino, history);
-        break;
-    case PENSTOCK__V1__NAMESPACE_REQUEST__OP_REMOVEXATTR:
-        remote_changed(rcont_of(c), req->removexattr->ino, history);
-        break;
-    default:
-        remote_names_changed(rcont_of(c), history);
-        break;
-    }
+    if (r == 0 && record)
+        note_change(rcont_of(c), req, ret->reply, history);
     return r;
 }
 
@@ -99,10 +146,15 @@ int remote_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent
                   struct pst_attr *ret)
 {
     REQUEST(LookupRequest, LOOKUP, lookup, LOOKUP);
+    int r;
+
     (void)call;
     in.parent = parent;
     in.name = BYTES(name);
-    return attr_call(c, ctx, false, &req, &header, ret);
+    r = attr_call(c, ctx, false, &req, &header, ret);
+    if (r == 0)
+        remote_found(rcont_of(c), parent, in.name, ret->ino);
+    return r;
 }
 
 int remote_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret)
@@ -306,6 +358,7 @@ static int readdir_page(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t 
         r = dirent_of(call.reply->readdir->entries[i], with_attr, &de);
         if (r < 0)
             break;
+        remote_found(rcont_of(c), ino, call.reply->readdir->entries[i]->name, de.ino);
         *cookie = de.cookie;
         enough = fn(&de, user) != 0;
     }

@@ -229,6 +229,7 @@ void remote_objects_done(struct rcont *rc)
         while (!list_empty(&rc->objects[i]))
             free(list_entry(list_pop_front(&rc->objects[i]), struct robject, link));
     remote_closes_done(rc);
+    un_done(&rc->unsynced);
 }
 
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
@@ -260,69 +261,59 @@ int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_ca
 
 void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history)
 {
-    struct robject *o;
-
     scoped_lock(&rc->lock);
-    o = find(rc, ino);
-    if (!o || o->unsynced)
-        return;
-    o->unsynced = history;
-    o->told = false;
+    un_note(&rc->unsynced, ino, history, UN_DATA);
 }
 
-uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino)
-{
-    struct robject *o;
-    uint64_t was;
-
-    scoped_lock(&rc->lock);
-    o = find(rc, ino);
-    was = o ? o->unsynced : 0;
-    if (o)
-        o->unsynced = 0;
-    return was;
-}
-
-void remote_names_changed(struct rcont *rc, uint64_t history)
+void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history, uint32_t flags)
 {
     scoped_lock(&rc->lock);
-    rc->names_changes++;
-    if (!rc->names_unsynced)
-        rc->names_unsynced = history;
+    un_note(&rc->unsynced, dir, history, UN_NAME);
+    un_note(&rc->unsynced, un_name(dir, name.data, name.len), history, UN_NAME | flags);
+    if (ino)
+        un_note(&rc->unsynced, ino, history, UN_NAME);
 }
 
-uint64_t remote_names_mark(struct rcont *rc)
+uint64_t remote_mark(struct rcont *rc)
 {
     scoped_lock(&rc->lock);
-    return rc->names_changes;
+    return un_mark(&rc->unsynced);
 }
 
-bool remote_names_lost(struct rcont *rc, uint64_t mark, uint64_t history, bool tell)
+int remote_synced(struct rcont *rc, uint64_t ino, uint64_t mark, uint64_t history)
 {
     bool lost;
 
-    scoped_lock(&rc->lock);
-    lost = rc->names_unsynced && rc->names_unsynced != history;
-    if (lost && !tell)
-        return false;
-    rc->names_unsynced = rc->names_unsynced && rc->names_changes != mark ? history : 0;
-    return lost;
+    pthread_mutex_lock(&rc->lock);
+    lost = ino ? un_synced(&rc->unsynced, ino, mark, history) : un_synced_all(&rc->unsynced, mark, history);
+    atomic_store(&rc->some_lost, un_has_lost(&rc->unsynced));
+    pthread_mutex_unlock(&rc->lock);
+    if (!lost)
+        return 0;
+    log_error("%s: %s %llu: the server was restarted before changes were durable: they may be lost",
+              session_addr(remote_of(rc->c.store)->session), ino ? "object" : "all objects of container",
+              (unsigned long long)(ino ? ino : rc->c.info.id));
+    return -EIO;
 }
 
-bool remote_lost_some(struct rcont *rc, uint64_t history)
+void remote_found(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino)
 {
-    bool lost = false;
+    if (!atomic_load(&rc->some_lost))
+        return;
+    scoped_lock(&rc->lock);
+    un_found(&rc->unsynced, un_name(dir, name.data, name.len), ino);
+}
+
+void remote_new_history(struct rcont *rc, uint64_t history)
+{
+    uint64_t moved;
 
     scoped_lock(&rc->lock);
-    for (size_t i = 0; i < OBJ_BUCKETS; i++)
-        list_for_each (it, &rc->objects[i]) {
-            struct robject *o = list_entry(it, struct robject, link);
-            if (!o->unsynced || o->unsynced == history || o->told)
-                continue;
-            o->told = true;
-            lost = true;
-        }
-    return lost;
+    moved = un_new_history(&rc->unsynced, history);
+    for (size_t i = 0; moved && i < OBJ_BUCKETS; i++)
+        list_for_each (it, &rc->objects[i])
+            un_lose(&rc->unsynced, list_entry(it, struct robject, link)->ino, moved);
+    atomic_store(&rc->some_lost, un_has_lost(&rc->unsynced));
 }
 
 /* ---- after a restart ---- */

@@ -44,8 +44,6 @@ void rq_free(struct rqueue *q, struct rop *p)
 void rq_finish(struct rqueue *q, struct rop *p, int64_t result)
 {
     p->op->result = result;
-    if (p->unsynced && result < 0) /* the next one is to cover it */
-        remote_changed(rcont_of(p->op->cont), p->op->ino, p->unsynced);
     list_del(&p->age);
     list_push_back(&q->done, &p->link);
     if (result == -ETIMEDOUT)
@@ -135,7 +133,6 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
             return;
         }
         back->op = p->op;
-        back->unsynced = p->unsynced;
         p->op = NULL;
         list_del(&p->age);
         list_push_back(&q->given_up, &p->link);
@@ -214,7 +211,7 @@ static void step_control(struct rqueue *q)
         if (p->is_begun)
             continue;
         p->is_begun = true;
-        p->names_mark = remote_names_mark(rcont_of(p->op->cont));
+        p->mark = remote_mark(rcont_of(p->op->cont));
         r = begin_control(q, p);
         if (r == 0)
             continue;
@@ -239,14 +236,9 @@ static void read_mail(struct rqueue *q)
         /* ESTALE may speak of the session; a later try tells. Neither has done anything. */
         if (p->mail_err == -ECONNRESET && !p->ended)
             continue;
-        if (!p->mail_err && p->op->kind == PST_OP_SYNCFS &&
-            remote_lost_some(rcont_of(p->op->cont), session_history(q->r->session)))
-            p->mail_err = -EIO;
-        if (!p->mail_err && remote_names_lost(rcont_of(p->op->cont), p->names_mark, session_history(q->r->session), true)) {
-            log_error("%s: the server was restarted before changes of names were durable: they may be lost",
-                      session_addr(q->r->session));
-            p->mail_err = -EIO;
-        }
+        if (!p->mail_err)
+            p->mail_err = remote_synced(rcont_of(p->op->cont), p->op->kind == PST_OP_SYNCFS ? 0 : p->op->ino, p->mark,
+                                        p->async.history);
         list_del(&p->link);
         rq_finish(q, p, p->ended ? p->ended : p->mail_err);
     }

@@ -41,9 +41,8 @@ struct rop {
     uint32_t slot;       /* + 1; 0: none */
     uint64_t seq;
     uint32_t bind;       /* a binding: number of the capability */
-    bool is_marked;      /* an fsync: `unsynced` is what it is to cover */
-    uint64_t unsynced;
-    uint64_t names_mark; /* a sync: remote_names_mark before it was sent */
+    bool is_marked;      /* a sync: `mark` is remote_mark before it was sent for the first time */
+    uint64_t mark;
     /* the memory in its request: in the message, a run of the arena, or regions of the table */
     bool is_inline;
     uint32_t run, run_len; /* grains; 0: none */

@@ -5,7 +5,7 @@
  *   ns.c      namespace requests                         conn.c    its connection: tickets, binding, closing
  *   admin.c   pools and containers                       wire.c    operations to requests, replies to results
  *   object.c  open objects and their capabilities        mem.c     memory that the server may reach
- *   close.c   closing them
+ *   close.c   closing them                               unsynced.c  changes that are not durable yet
  *
  * Locks, outermost first: remote.lock, rcont.lock, the session's own. A queue has no lock but for its mailbox: its
  * owner drives it, others only put things into the mailbox and wake it.
@@ -20,6 +20,7 @@
 #include "fabric/dp.h"
 #include "fabric/fabric.h"
 #include "remote/remote_store.h"
+#include "unsynced.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -70,8 +71,8 @@ struct rcont {
     uint64_t *late;        /* object handles to close when the connection is up again */
     size_t nlate, late_cap;
     uint64_t late_epoch;
-    /* Names: under which history the oldest change that no sync covers was answered (0: none), and a count of changes. */
-    uint64_t names_unsynced, names_changes;
+    struct unsynced unsynced;
+    _Atomic bool some_lost; /* as un_has_lost said last: mostly false, and then no lookup needs the lock */
 };
 
 /* What the server gave for one open. */
@@ -90,9 +91,6 @@ struct robject {
     uint64_t ino;
     uint32_t opens;
     int err; /* 0, or why it could not be opened again after a restart */
-    /* Under which history (pst_store_history) the oldest change that no fsync covers was answered; 0: there is none. */
-    uint64_t unsynced;
-    bool told; /* a sync of the container has said that it is lost */
     struct rhandle h[OBJ_HANDLES];
 };
 
@@ -129,20 +127,15 @@ void remote_objects_done(struct rcont *rc);
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
                size_t *ret_len);
 
-/* A change of the object, if it is open, was answered under this history and is not durable yet. */
+/* Changes that are not durable yet (unsynced.h). The first two: one was answered under this history. */
 void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);
-/* An fsync begins: what it is to cover. Given back if it fails. */
-uint64_t remote_sync_begin(struct rcont *rc, uint64_t ino);
-/* Were changes of some object lost that was changed before this history? True once for each. */
-bool remote_lost_some(struct rcont *rc, uint64_t history);
-
-/*
- * The same for names, which every sync covers: before one is sent, and once it has succeeded under `history`. tell: it is
- * one of a directory or of all, which fails, once, if some change is lost.
- */
-void remote_names_changed(struct rcont *rc, uint64_t history);
-uint64_t remote_names_mark(struct rcont *rc);
-bool remote_names_lost(struct rcont *rc, uint64_t mark, uint64_t history, bool tell);
+void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history, uint32_t flags);
+uint64_t remote_mark(struct rcont *rc);
+/* A sync that was sent at this mark succeeded: 0, or -EIO: it does not make durable what was lost. ino 0: one of all. */
+int remote_synced(struct rcont *rc, uint64_t ino, uint64_t mark, uint64_t history);
+/* An object was found under a name. */
+void remote_found(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino);
+void remote_new_history(struct rcont *rc, uint64_t history);
 
 /* close.c; rcont.lock held */
 void remote_close_handle(struct rcont *rc, uint64_t handle, uint64_t epoch);

@@ -149,9 +149,8 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
     }
     r = bind_for(q, p->op, &req.cap);
     if (r == 0 && p->op->kind == PST_OP_FSYNC && !p->is_marked) {
-        p->is_marked = true; /* once: sent again after a crash it does not cover what was before */
-        p->unsynced = remote_sync_begin(rcont_of(p->op->cont), p->op->ino);
-        p->names_mark = remote_names_mark(rcont_of(p->op->cont));
+        p->is_marked = true;
+        p->mark = remote_mark(rcont_of(p->op->cont));
     }
     if (r == 0)
         r = place_bytes(q, p, &req, inline_buf);
@@ -215,17 +214,6 @@ static void take_result(struct rqueue *q, struct rop *p, const struct dp_reply *
         remote_changed(rcont_of(op->cont), op->ino, q->conn.history);
 }
 
-/* Is what the fsync was to cover gone? The server knows nothing of it. */
-static bool is_lost(struct rqueue *q, struct rop *p)
-{
-    if (p->op->kind != PST_OP_FSYNC || !p->unsynced || p->unsynced == q->conn.history)
-        return false;
-    log_error("%s: object %llu: the server was restarted before changes were durable: they may be lost",
-              session_addr(q->r->session), (unsigned long long)p->op->ino);
-    p->unsynced = 0; /* said once */
-    return true;
-}
-
 static void bound(struct rqueue *q, struct rop *p, int status)
 {
     if (status < 0) {
@@ -264,9 +252,7 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
         else if (y.status == -EAGAIN || y.status == -ECONNRESET)
             y.status = -EIO; /* not what an operation ends with */
         if (y.status == 0 && p->op->kind == PST_OP_FSYNC)
-            remote_names_lost(rcont_of(p->op->cont), p->names_mark, q->conn.history, false);
-        if (y.status == 0 && is_lost(q, p))
-            y.status = -EIO;
+            y.status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
         list_del(&p->link);
         rq_settle(q, p);
         rq_finish(q, p, y.status < 0 ? y.status : (int64_t)y.result);

@@ -83,6 +83,7 @@ struct session_async {
     struct list link;
     void (*fn)(struct session_async *a, int err);
     uint64_t tag;
+    uint64_t history; /* out: of the session that has it */
 };
 int session_begin(struct session *s, struct session_call *c, struct session_async *a);
 bool session_forget(struct session *s, struct session_async *a);
