@@ -24,19 +24,16 @@ static unsigned int allowed(const struct qp *qp)
 
 static int check_send(const struct qp *qp, const struct uroce_send_wr *wr, uint64_t *ret_len)
 {
+    bool is_inline = wr->send_flags & UROCE_SEND_INLINE;
     uint64_t len = 0;
 
     if ((unsigned int)wr->opcode > 31 || !(allowed(qp) & 1u << wr->opcode) || wr->num_sge < 0 ||
-        (uint32_t)wr->num_sge > UROCE_SGE_MAX)
+        (uint32_t)wr->num_sge > (is_inline ? UROCE_SGE_MAX : qp->sq.max_sge))
         return -EINVAL;
     for (int i = 0; i < wr->num_sge; i++)
         len += wr->sg_list[i].length;
-    if (wr->send_flags & UROCE_SEND_INLINE) {
-        if (!(OPS_INLINE & 1u << wr->opcode) || len > qp->cap.max_inline_data)
-            return -EINVAL;
-    } else if ((uint32_t)wr->num_sge > qp->sq.max_sge) {
+    if (is_inline && (!(OPS_INLINE & 1u << wr->opcode) || len > qp->cap.max_inline_data))
         return -EINVAL;
-    }
     if (OPS_ATOMIC & 1u << wr->opcode && (wr->num_sge != 1 || len != 8))
         return -EINVAL;
     if (qp->type == UROCE_QPT_UD &&
