@@ -390,6 +390,8 @@ int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int ma
             engine_kick(qp);
         timer_update(qp);
     }
+    if (!n)
+        engine_settle(e); /* a request that failed is told; nothing is lent out */
     return n;
 }
 

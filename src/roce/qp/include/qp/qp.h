@@ -161,7 +161,8 @@ struct qp_tx {
 };
 /*
  * Takes up to max packets of the next queue pair in turn, in the order in which they are to be sent; 0: nothing can be
- * sent now. A packet that is taken counts as sent: if the port cannot send it, it is lost as on a wire.
+ * sent now. A packet that is taken counts as sent: if the port cannot send it, it is lost as on a wire. Called until it
+ * returns 0: UC and UD requests are complete only once their packets have left the caller's hands.
  */
 int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max);
 /* Lets the engine look at the queues of a queue pair when a post function said that it needs it. */
