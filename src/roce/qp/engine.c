@@ -68,8 +68,6 @@ int qp_engine_free(struct qp_engine *e)
         return -EBUSY;
     for (uint32_t i = 0; i < e->ngroups; i++)
         free(e->groups[i].qp);
-    for (uint32_t i = 0; i < e->pool.n; i++)
-        free(e->pool.buf[i]);
     free(e->pool.buf);
     free(e->pool.free);
     free(e->groups);

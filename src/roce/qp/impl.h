@@ -179,15 +179,14 @@ int rx_scatter(struct qp_pd *pd, const struct uroce_sge *sge, uint32_t n, uint64
 /* ---- packets kept past a gap (reorder.c) ---- */
 
 struct pkt_buf {
-    uint16_t index;
     struct wire_pkt pkt;
     uint8_t bytes[WIRE_PAYLOAD_MAX];
 };
 
 struct pkt_pool {
-    struct pkt_buf **buf; /* allocated when first needed by set_peer */
+    struct pkt_buf *buf; /* QP_REORDER_POOL, allocated when a peer first does selective repeat */
     uint16_t *free;
-    uint32_t n, nfree;
+    uint32_t nfree;
 };
 
 struct reorder {

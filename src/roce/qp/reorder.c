@@ -8,23 +8,16 @@ static int pool_init(struct pkt_pool *p)
 {
     if (p->buf)
         return 0;
-    p->buf = calloc(QP_REORDER_POOL, sizeof(struct pkt_buf *));
+    p->buf = calloc(QP_REORDER_POOL, sizeof *p->buf); /* untouched pages take no memory, and few are touched */
     p->free = malloc(QP_REORDER_POOL * sizeof *p->free);
     if (!p->buf || !p->free) {
         free(p->buf);
         free(p->free);
-        p->buf = NULL;
-        p->free = NULL;
+        *p = (struct pkt_pool){0};
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < QP_REORDER_POOL; i++) {
-        p->buf[i] = malloc(sizeof **p->buf); /* untouched pages take no memory */
-        if (!p->buf[i])
-            return p->n ? 0 : -ENOMEM;
-        p->buf[i]->index = (uint16_t)i;
-        p->free[p->nfree++] = (uint16_t)i;
-        p->n++;
-    }
+    for (uint32_t i = 0; i < QP_REORDER_POOL; i++)
+        p->free[p->nfree++] = (uint16_t)(QP_REORDER_POOL - 1 - i);
     return 0;
 }
 
@@ -53,7 +46,7 @@ void reorder_clear(struct qp_engine *e, struct reorder *r)
     for (uint32_t i = 0; r->count && i <= r->mask; i++) {
         if (!r->slot[i])
             continue;
-        reorder_done(e, e->pool.buf[r->slot[i] - 1]);
+        reorder_done(e, &e->pool.buf[r->slot[i] - 1]);
         r->slot[i] = 0;
         r->count--;
     }
@@ -80,12 +73,12 @@ bool reorder_put(struct qp_engine *e, struct reorder *r, psn24 next, const struc
     }
     if (!e->pool.nfree)
         return false;
-    b = e->pool.buf[e->pool.free[e->pool.nfree - 1]];
+    b = &e->pool.buf[e->pool.free[e->pool.nfree - 1]];
     if (rx_copy(rx, b->bytes, 0, rx->pkt.payload_len))
         return false;
     e->pool.nfree--;
     b->pkt = rx->pkt;
-    *slot = (uint16_t)(b->index + 1);
+    *slot = (uint16_t)(b - e->pool.buf + 1);
     r->count++;
     return true;
 }
@@ -97,7 +90,7 @@ struct pkt_buf *reorder_take(struct qp_engine *e, struct reorder *r, psn24 psn)
 
     if (!*slot)
         return NULL;
-    b = e->pool.buf[*slot - 1];
+    b = &e->pool.buf[*slot - 1];
     *slot = 0;
     r->count--;
     if (b->pkt.psn.v != psn.v) { /* passed over: the packets up to there came another way */
@@ -109,5 +102,5 @@ struct pkt_buf *reorder_take(struct qp_engine *e, struct reorder *r, psn24 psn)
 
 void reorder_done(struct qp_engine *e, struct pkt_buf *b)
 {
-    e->pool.free[e->pool.nfree++] = b->index;
+    e->pool.free[e->pool.nfree++] = (uint16_t)(b - e->pool.buf);
 }
