@@ -355,6 +355,9 @@ static void a_drained_queue_says_so_and_goes_on_later(void **state)
     assert_int_equal(qp_modify(a.qp, net.now, &attr, UROCE_QP_STATE, NULL), 0);
     fx_run();
     assert_int_equal(fx_one(a.scq).wr_id, 2);
+    attr.qp_state = UROCE_QPS_SQD; /* with nothing to drain */
+    assert_int_equal(qp_modify(a.qp, net.now, &attr, UROCE_QP_STATE | UROCE_QP_EN_SQD_ASYNC_NOTIFY, NULL), 0);
+    assert_int_equal(a.events[UROCE_EVENT_SQ_DRAINED], 2);
     fx_close();
 }
 

@@ -328,8 +328,10 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
     qp->turn = !qp->turn;
     for (int pass = 0; pass < 2; pass++) {
         bool requests = (pass == 0) == qp->turn;
-        while (n < max && !pace_hold(qp, now)) {
+        while (n < max) {
             struct qp_tx *tx = &ret[n];
+            if (pace_hold(qp, now) && (requests || qp->resp.res_pending)) /* acknowledgements do not wait */
+                break;
             tx->retransmit = false;
             tx->ecn_capable = qp->e->cfg.dcqcn.enabled;
             if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))

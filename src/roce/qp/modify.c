@@ -119,6 +119,8 @@ static void enter(struct qp *qp, uint64_t now, enum uroce_qp_state from, enum ur
     if (to == UROCE_QPS_SQD && from == UROCE_QPS_RTS)
         qp->drained = false;
     atomic_store(&qp->state, (int)to);
+    if (to == UROCE_QPS_SQD && qp->sq.mem)
+        comp_settle(qp); /* it may be drained already */
     req_arm(qp, now);
     engine_kick(qp);
 }

@@ -40,7 +40,8 @@ int qp_mw_dealloc(struct qp_mw *mw)
 
 uint32_t qp_mw_rkey(const struct qp_mw *mw)
 {
-    return mw->k.key;
+    /* A bind may run at this time: it changes the low byte, which who posts another bind does not look at. */
+    return __atomic_load_n(&mw->k.key, __ATOMIC_RELAXED);
 }
 
 /* The region and range that a window may be bound to; NULL: not allowed (IBTA 10.6.7.2). */
@@ -94,7 +95,8 @@ static int bind_mw(struct qp *qp, const struct sq_wqe *w)
     }
     mw->mr = mr;
     k->remote = mr != NULL;
-    k->key = w->bind.new_rkey ? w->bind.new_rkey : (k->key & ~0xffu) | ((k->key + 1) & 0xff);
+    __atomic_store_n(&k->key, w->bind.new_rkey ? w->bind.new_rkey : (k->key & ~0xffu) | ((k->key + 1) & 0xff),
+                     __ATOMIC_RELAXED);
     return 0;
 }
 

@@ -53,7 +53,7 @@ static void fill_op(const struct qp *qp, struct sq_wqe *w, const struct uroce_se
         w->bind.addr = wr->wr.bind_mw.bind.addr;
         w->bind.len = wr->wr.bind_mw.bind.length;
         w->bind.access = wr->wr.bind_mw.bind.access;
-        w->bind.mw_rkey = wr->wr.bind_mw.mw->qp->k.key;
+        w->bind.mw_rkey = qp_mw_rkey(wr->wr.bind_mw.mw->qp);
         w->bind.new_rkey = wr->wr.bind_mw.rkey;
         w->bind.mr_lkey = wr->wr.bind_mw.bind.mr ? wr->wr.bind_mw.bind.mr->qp->k.key : 0;
         break;

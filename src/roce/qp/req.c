@@ -278,6 +278,8 @@ static int tx_rtx(struct qp *qp, uint64_t now, struct qp_tx *tx)
         tx->pkt.ackreq = !is_read(w) && !is_atomic(w) &&
                          (psn_dist(psn, w->first) + 1 == w->npkts || !psn_lt(r->rtx, r->rtx_end) ||
                           psn.v % qp->e->cfg.ack_every == 0);
+        if (tx->pkt.ackreq && r->rtx.v == r->next.v)
+            r->since_ack = 0;
         return 1;
     }
 }
