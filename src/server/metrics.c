@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HTTP_CONNECTIONS 32 /* at once; more are refused */
-#define HTTP_TIMEOUT_S   10
+#define HTTP_CONNECTIONS 128 /* at once; more wait */
+#define HTTP_TIMEOUT_S   5   /* also of a client that went away in the middle of a request: the library keeps that so long */
 #define SAMPLES_MAX      65536u
 
 struct metrics {
