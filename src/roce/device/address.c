@@ -1,0 +1,159 @@
+/* The device's addresses: the GID table, in the order docs/roce.md gives. */
+#include "dev.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+/* IPv6 link-local addresses come after the others of their kind; loopback is last. */
+enum rank { RANK_V4, RANK_V6, RANK_LINK_LOCAL, RANK_LOOPBACK_V4, RANK_LOOPBACK_V6, RANKS };
+
+static uint32_t link_mtu(const char *ifname)
+{
+    struct ifreq r = {0};
+    cleanup_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(r.ifr_name, sizeof r.ifr_name, "%s", ifname);
+    return fd >= 0 && ioctl(fd, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu : 1500;
+}
+
+static bool gid_of(const struct sockaddr *sa, union uroce_gid *ret, uint32_t *ret_scope)
+{
+    memset(ret, 0, sizeof *ret);
+    *ret_scope = 0;
+    if (sa->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)sa;
+        ret->raw[10] = ret->raw[11] = 0xff;
+        memcpy(ret->raw + 12, &in->sin_addr, 4);
+        return true;
+    }
+    if (sa->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)sa;
+        memcpy(ret->raw, &in->sin6_addr, 16);
+        *ret_scope = in->sin6_scope_id;
+        return true;
+    }
+    return false;
+}
+
+static enum rank rank_of(const struct ifaddrs *i)
+{
+    bool v6 = i->ifa_addr->sa_family == AF_INET6;
+    if (i->ifa_flags & IFF_LOOPBACK)
+        return v6 ? RANK_LOOPBACK_V6 : RANK_LOOPBACK_V4;
+    if (!v6)
+        return RANK_V4;
+    return IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr) ? RANK_LINK_LOCAL
+                                                                                                    : RANK_V6;
+}
+
+static void entry_of(const struct ifaddrs *i, struct dev_address *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    gid_of(i->ifa_addr, &ret->addr.gid, &ret->addr.scope_id);
+    ret->addr.udp_port = PORT_UDP;
+    ret->link_mtu = link_mtu(i->ifa_name);
+    snprintf(ret->ifname, sizeof ret->ifname, "%s", i->ifa_name);
+}
+
+static bool usable(const struct ifaddrs *i)
+{
+    return i->ifa_addr && (i->ifa_flags & IFF_UP) &&
+           (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+}
+
+static int all_addresses(const struct ifaddrs *ifs, struct dev_address *ret, int max)
+{
+    int n = 0;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (const struct ifaddrs *i = ifs; i && n < max; i = i->ifa_next)
+            if (usable(i) && rank_of(i) == (enum rank)rank)
+                entry_of(i, &ret[n++]);
+    return n;
+}
+
+/* "192.0.2.1", "2001:db8::1", "fe80::1%eth0": one that an interface of this machine has. */
+static int one_address(const struct ifaddrs *ifs, char *text, struct dev_address *ret, char *err, size_t err_size)
+{
+    char *zone = strchr(text, '%');
+    if (zone)
+        *zone++ = '\0';
+    uint8_t want[16];
+    int family = strchr(text, ':') ? AF_INET6 : AF_INET;
+    if (inet_pton(family, text, want) != 1) {
+        snprintf(err, err_size, "UROCE_ADDRESS: '%s' is not an IPv4 or IPv6 address", text);
+        return -EINVAL;
+    }
+    for (const struct ifaddrs *i = ifs; i; i = i->ifa_next) {
+        if (!usable(i) || i->ifa_addr->sa_family != family || (zone && strcmp(zone, i->ifa_name)))
+            continue;
+        entry_of(i, ret);
+        if (memcmp(ret->addr.gid.raw + (family == AF_INET ? 12 : 0), want, family == AF_INET ? 4 : 16) == 0)
+            return 0;
+    }
+    snprintf(err, err_size, "UROCE_ADDRESS: no interface that is up has %s: `ip address` shows those there are", text);
+    return -EADDRNOTAVAIL;
+}
+
+static int listed_addresses(const struct ifaddrs *ifs, const char *list, struct dev_address *ret, int max, char *err,
+                            size_t err_size)
+{
+    cleanup_free char *copy = strdup(list);
+    if (!copy)
+        return -ENOMEM;
+    int n = 0;
+    char *save = NULL;
+    for (char *w = strtok_r(copy, ", ", &save); w; w = strtok_r(NULL, ", ", &save)) {
+        if (n == max) {
+            snprintf(err, err_size, "UROCE_ADDRESS: more than %d addresses", max);
+            return -E2BIG;
+        }
+        int r = one_address(ifs, w, &ret[n], err, err_size);
+        if (r < 0)
+            return r;
+        n++;
+    }
+    return n;
+}
+
+int dev_addresses(const char *list, struct dev_address *ret, int max, char *err, size_t err_size)
+{
+    struct ifaddrs *ifs;
+    if (getifaddrs(&ifs)) {
+        int e = errno;
+        snprintf(err, err_size, "the machine's addresses cannot be read: %s", strerror(e));
+        return -e;
+    }
+    int n = list && *list ? listed_addresses(ifs, list, ret, max, err, err_size) : all_addresses(ifs, ret, max);
+    freeifaddrs(ifs);
+    if (n == 0) {
+        snprintf(err, err_size, "no interface is up with an IPv4 or IPv6 address: `ip link set lo up` gives one");
+        return -EADDRNOTAVAIL;
+    }
+    return n;
+}
+
+int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret)
+{
+    if (attr->sgid_index >= dev->nports || attr->flow_label > 0xfffff)
+        return -EINVAL;
+    struct dev_port *p = &dev->ports[attr->sgid_index];
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    bool v4 = memcmp(attr->dgid.raw, mapped, sizeof mapped) == 0;
+    if (v4 != (memcmp(p->at.addr.gid.raw, mapped, sizeof mapped) == 0))
+        return -EINVAL;
+    uint16_t wanted = (uint16_t)(WIRE_UDP_SPORT_MIN | (flow_hash & 0x3fff));
+    *ret = (struct qp_path){
+        .local = p->at.addr.gid,
+        .remote = attr->dgid,
+        .flow_label = attr->flow_label,
+        .udp_sport = port_sport(p->port, wanted),
+        .traffic_class = attr->traffic_class & 0xfc,
+        .hop_limit = attr->hop_limit ? attr->hop_limit : 64,
+        .port_id = attr->sgid_index,
+    };
+    return 0;
+}

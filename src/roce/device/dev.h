@@ -1,0 +1,248 @@
+/*
+ * A device inside: one queue-pair engine, one packet port per address, and whoever drives them.
+ *
+ * LOCKS, in the order in which they are taken:
+ *   dev->lock   the engine and the ports. Taken by try-lock on the fast path (drive.c), waited for by calls that make,
+ *               change or destroy objects.
+ *   cq->lock    polling and arming of one CQ; qp->send_lock, qp->recv_lock, srq->lock: posting to one queue.
+ *   dev->bells_lock, channel->lock, dev->events_lock: leaves, held for a few instructions.
+ */
+#ifndef DEVICE_DEV_H
+#define DEVICE_DEV_H
+
+#include "base/list.h"
+#include "port/port.h"
+#include "qp/qp.h"
+#include "roce/wire_icrc.h"
+#include "roce/wire_mad.h"
+#include "slot/slot.h"
+#include "uroce/uroce.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define DEV_ADDRESSES_MAX 16
+#define DEV_BURST         64 /* packets taken from the engine or a port at once */
+#define DEV_ROUNDS        16 /* bursts of one drive: then others may have the device */
+#define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
+#define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
+
+struct dev_address {
+    struct port_addr addr;
+    uint32_t link_mtu;
+    char ifname[16];
+};
+
+/* A run that a full port did not take: its packets are copied, since the engine's pointers end with its next call. */
+struct dev_held {
+    struct port_tx tx;
+    struct iovec iov;
+    struct list link;
+    uint8_t bytes[];
+};
+
+struct dev_port {
+    struct port *port;
+    struct port_caps caps;
+    struct dev_address at;
+    struct list held; /* struct dev_held: nothing newer is sent on this port before them */
+    /* The run that the last received packet belonged to: packets of one flow and size share the ICRC's prefix. */
+    struct wire_icrc_run rx_run;
+    struct port_addr rx_from, rx_to;
+};
+
+struct dev_config {
+    struct uroce_config c; /* strings owned */
+};
+
+struct uroce_device {
+    pthread_mutex_t lock;
+    struct qp_engine *engine;
+    struct dev_port ports[DEV_ADDRESSES_MAX];
+    int nports;
+    struct wire_icrc_tab icrc;
+    struct uroce_counters counters; /* what the engine does not see: ICRC, malformed packets, ports */
+    struct dev_config cfg;
+    uint64_t instance; /* random: told in the hello */
+    uint8_t machine[16];
+    uint64_t fork_generation;
+
+    /* drive.c */
+    atomic_bool pending;         /* somebody wants the device driven; whoever holds the lock looks again */
+    atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
+    atomic_uint_fast64_t deadline; /* as of the last drive */
+    atomic_int waiters;          /* threads that sleep on the ports themselves (native wait) */
+    pthread_mutex_t bells_lock;
+    struct list bells; /* struct uroce_qp and struct uroce_srq users whose queue the engine has to look at */
+    struct qp_tx *tx;  /* DEV_BURST, scratch of tx.c */
+    struct dev_tx_scratch *scratch;
+    struct port_rx rx[DEV_BURST];
+
+    /* thread.c */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop;
+    int wake_fd;
+    atomic_uint_fast64_t sleeps_until; /* the helper's next look; 0: awake, or it stands back */
+
+    /* hello.c */
+    struct list hellos; /* struct dev_hello */
+
+    /* objects.c, async.c */
+    atomic_uint objects; /* that keep the device open */
+    pthread_mutex_t events_lock;
+    struct list events; /* struct dev_event */
+    int events_fd;
+    struct list qps, memory;  /* struct uroce_qp, struct dev_mem; dev->lock */
+    struct uroce_qp **by_qpn; /* by QPN[15:0]; dev->lock */
+    uint32_t path_slot_qps;   /* queue pairs with PATH slots */
+};
+
+struct uroce_pd {
+    struct uroce_device *dev;
+    struct qp_pd *qp;
+};
+
+struct dev_mr {
+    struct uroce_mr handle; /* first: what the engine looks at */
+    struct uroce_device *dev;
+};
+
+struct dev_mw {
+    struct uroce_mw handle;
+    struct uroce_device *dev;
+};
+
+struct dev_ah {
+    struct uroce_ah handle;
+    struct uroce_device *dev;
+};
+
+struct uroce_xrcd {
+    struct uroce_device *dev;
+    struct qp_xrcd *qp;
+};
+
+struct uroce_channel {
+    struct uroce_device *dev;
+    pthread_mutex_t lock;
+    int fd;            /* eventfd, semaphore: one per event in the list */
+    struct list ready; /* struct uroce_cq with events > 0 */
+    atomic_uint users;
+};
+
+struct uroce_cq {
+    struct uroce_device *dev;
+    struct qp_cq *qp;
+    pthread_mutex_t lock;
+    struct uroce_channel *channel;
+    void *context;
+    struct list ready_link; /* channel->lock */
+    unsigned events, unacked; /* channel->lock: waiting in the channel; given out and not acknowledged */
+    pthread_cond_t acked;
+};
+
+struct uroce_srq {
+    struct uroce_device *dev;
+    struct qp_srq *qp;
+    pthread_mutex_t lock;
+    uint32_t max_sge;
+};
+
+struct uroce_qp {
+    struct uroce_device *dev;
+    struct qp *qp;
+    pthread_mutex_t send_lock, recv_lock;
+    struct uroce_cq *send_cq, *recv_cq;
+    struct list bell_link; /* dev->bells_lock */
+    bool bell;
+    struct list dev_link;
+    struct slot_chain *slots; /* or NULL */
+    uint32_t path_overhead;
+    enum uroce_qp_type type;
+    void *context;
+    struct qp_path path; /* of the connection, RTR and on */
+    uint32_t dest_qpn;
+    bool connected;
+    struct dev_hello *hello; /* being asked */
+    bool selective;
+};
+
+/* ---- drive.c ---- */
+
+/* Drives the device if nobody else does; else whoever does will look once more. Never blocks. */
+void dev_drive(struct uroce_device *dev);
+/* The same from a program's own poll: the helper thread stands back for a while. */
+void dev_drive_polled(struct uroce_device *dev);
+/* What a drive does, with dev->lock held; true: there may be more to do. */
+bool dev_work(struct uroce_device *dev, uint64_t now);
+/* When it has to be driven next if no packet comes. dev->lock held. */
+uint64_t dev_deadline(struct uroce_device *dev);
+/* Waits for the device; unlock drives it if somebody asked meanwhile. settled: drives it in any case. */
+void dev_lock(struct uroce_device *dev);
+void dev_unlock(struct uroce_device *dev);
+void dev_unlock_settled(struct uroce_device *dev);
+/* The engine will look at this queue pair's queues at the next drive. */
+void dev_ring(struct uroce_qp *qp);
+/*
+ * Sleeps until a packet, a deadline, or `fd` (-1: none) is readable, at most until `until`; then drives. helper: the device's own
+ * thread.
+ */
+void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
+
+/* ---- rx.c, tx.c ---- */
+
+/* Receives from one port and feeds the engine: number of packets. */
+int dev_rx(struct uroce_device *dev, int port, uint64_t now);
+/* Takes from the engine and sends; true: the engine may have more. */
+bool dev_tx(struct uroce_device *dev, uint64_t now);
+bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);
+void dev_held_drop(struct dev_port *p);
+int dev_tx_init(struct uroce_device *dev);
+void dev_tx_done(struct uroce_device *dev);
+/* The flow of a packet with these addresses, as the ICRC covers it. */
+void dev_flow(const struct port_addr *from, const struct port_addr *to, struct wire_flow *ret);
+
+/* ---- thread.c ---- */
+
+int dev_thread_start(struct uroce_device *dev);
+void dev_thread_stop(struct uroce_device *dev);
+void dev_thread_wake(struct uroce_device *dev);
+
+/* ---- config.c, address.c ---- */
+
+/* Environment, defaults and checks: *ret owns its strings. -EINVAL and a line in err. */
+int dev_config_init(struct dev_config *ret, const struct uroce_config *cfg, char *err, size_t err_size);
+void dev_config_done(struct dev_config *c);
+/* The addresses of the device in the order of its GID table. Number, or -errno and a line in err. */
+int dev_addresses(const char *list, struct dev_address *ret, int max, char *err, size_t err_size);
+/* Resolves a GID index and a peer's GID. -EINVAL: no such index, families that differ. */
+int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret);
+
+/* ---- hello.c ---- */
+
+void dev_hello_start(struct uroce_device *dev, struct uroce_qp *qp);
+void dev_hello_cancel(struct uroce_device *dev, struct uroce_qp *qp);
+void dev_hello_mad(struct uroce_device *dev, const struct qp_path *from, const struct wire_pkt *pkt);
+void dev_hello_tick(struct uroce_device *dev, uint64_t now);
+uint64_t dev_hello_deadline(const struct uroce_device *dev);
+
+/* ---- events.c ---- */
+
+void dev_cq_event(void *ctx, void *cq_user);
+void dev_async_event(void *ctx, enum uroce_event_type type, void *user);
+/* Forgets the events of an object that goes; NULL: all. */
+void dev_events_forget(struct uroce_device *dev, void *element);
+
+/* ---- slots.c ---- */
+
+enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
+                            bool *ret_has_value);
+/* The queue pair with PATH slots that a packet is for; NULL. */
+struct uroce_qp *dev_path_slot_qp(struct uroce_device *dev, uint32_t qpn);
+
+/* -ECHILD in a child of the process that opened it. */
+int dev_check_fork(const struct uroce_device *dev);
+
+#endif

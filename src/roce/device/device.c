@@ -1,0 +1,283 @@
+/* Opening and closing a device; what it tells about itself. */
+#define LOG_COMPONENT "uroce"
+#include "dev.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#define ACK_EVERY 64
+
+static atomic_uint_fast64_t fork_generation;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void in_child(void)
+{
+    atomic_fetch_add(&fork_generation, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+int dev_check_fork(const struct uroce_device *dev)
+{
+    return atomic_load_explicit(&fork_generation, memory_order_relaxed) == dev->fork_generation ? 0 : -ECHILD;
+}
+
+static void on_mad(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt)
+{
+    dev_hello_mad(ctx, from, pkt);
+}
+
+static const struct qp_engine_ops engine_ops = {
+    .cq_event = dev_cq_event,
+    .async_event = dev_async_event,
+    .mad = on_mad,
+    .payload = dev_payload,
+};
+
+/* Capture and impairment stand on the port: the capture sees what the impairment lets through from below. */
+static int stack_port(struct uroce_device *dev, struct dev_port *p, int index, char *err, size_t err_size)
+{
+    const struct uroce_config *c = &dev->cfg.c;
+    struct port *on;
+    int r = 0;
+    if (c->capture) {
+        /* One file per address: the first has the name that was asked for. */
+        char path[4096];
+        snprintf(path, sizeof path, index ? "%s.%d" : "%s", c->capture, index);
+        struct port_capture_config cc = {
+            .path = path,
+            .headers_only = c->capture_headers_only,
+            .filter = c->capture_filter,
+            .interface = p->at.ifname,
+        };
+        r = port_capture_open(&cc, p->port, &on, err, err_size);
+        if (r)
+            return r;
+        p->port = on;
+    }
+    if (c->impair) {
+        r = port_impair_open(c->impair, c->seed ? c->seed : dev->instance, p->port, &on, err, err_size);
+        if (r)
+            return r;
+        p->port = on;
+    }
+    return 0;
+}
+
+static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
+{
+    struct dev_address at[DEV_ADDRESSES_MAX];
+    int n = dev_addresses(dev->cfg.c.addresses, at, DEV_ADDRESSES_MAX, err, err_size);
+    if (n < 0)
+        return n;
+    for (int i = 0; i < n; i++) {
+        struct dev_port *p = &dev->ports[i];
+        p->at = at[i];
+        list_init(&p->held);
+        struct port_udp_config uc = {.local = at[i].addr, .rcvbuf_bytes = dev->cfg.c.rcvbuf_bytes, .fd = -1};
+        int r = port_udp_open(&uc, &p->port, err, err_size);
+        if (r)
+            return r;
+        dev->nports++;
+        r = stack_port(dev, p, i, err, err_size);
+        if (r)
+            return r;
+        port_caps(p->port, &p->caps);
+    }
+    return 0;
+}
+
+/* So that all queue pairs that are busy at once fit the receiver's buffer: a quarter each, at least 32 packets. */
+static uint32_t window_bytes(const struct uroce_device *dev)
+{
+    uint64_t smallest = UINT64_MAX;
+    for (int i = 0; i < dev->nports; i++)
+        smallest = min_u64(smallest, dev->ports[i].caps.rcvbuf_bytes);
+    uint64_t w = smallest / 4;
+    return (uint32_t)min_u64(max_u64(w, 32 * WIRE_MTU_BYTES_MAX), 1u << 30);
+}
+
+static int open_engine(struct uroce_device *dev)
+{
+    struct qp_engine_config ec = {
+        .seed = dev->cfg.c.seed,
+        .window_bytes = window_bytes(dev),
+        .ack_every = ACK_EVERY,
+        .dcqcn = {.enabled = dev->cfg.c.congestion_control},
+        .ops = &engine_ops,
+        .ctx = dev,
+    };
+    if (!ec.seed)
+        rng_secret(&ec.seed, sizeof ec.seed);
+    return qp_engine_new(&ec, &dev->engine);
+}
+
+/* Two processes under one kernel see the same boot id, in whatever namespaces they are. */
+static void read_machine(uint8_t ret[16])
+{
+    char text[64] = "";
+    cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    int digits = 0;
+    memset(ret, 0, 16);
+    for (ssize_t i = 0; i < n && digits < 32; i++) {
+        const char *hex = "0123456789abcdef", *at = text[i] ? strchr(hex, text[i]) : NULL;
+        if (!at)
+            continue;
+        ret[digits / 2] = (uint8_t)(ret[digits / 2] << 4 | (at - hex));
+        digits++;
+    }
+}
+
+static void teardown(struct uroce_device *dev)
+{
+    dev_thread_stop(dev);
+    dev_events_forget(dev, NULL);
+    for (int i = 0; i < dev->nports; i++) {
+        dev_held_drop(&dev->ports[i]);
+        port_close(dev->ports[i].port);
+    }
+    if (dev->engine)
+        qp_engine_free(dev->engine);
+    dev_tx_done(dev);
+    free(dev->by_qpn);
+    dev_config_done(&dev->cfg);
+    if (dev->wake_fd >= 0)
+        close(dev->wake_fd);
+    if (dev->events_fd >= 0)
+        close(dev->events_fd);
+    pthread_mutex_destroy(&dev->lock);
+    pthread_mutex_destroy(&dev->bells_lock);
+    pthread_mutex_destroy(&dev->events_lock);
+    free(dev);
+}
+
+static struct uroce_device *new_device(void)
+{
+    struct uroce_device *dev = calloc(1, sizeof *dev);
+    if (!dev)
+        return NULL;
+    pthread_mutex_init(&dev->lock, NULL);
+    pthread_mutex_init(&dev->bells_lock, NULL);
+    pthread_mutex_init(&dev->events_lock, NULL);
+    list_init(&dev->bells);
+    list_init(&dev->hellos);
+    list_init(&dev->events);
+    list_init(&dev->qps);
+    list_init(&dev->memory);
+    dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    dev->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+    dev->by_qpn = calloc(1 << 16, sizeof *dev->by_qpn);
+    pthread_once(&fork_once, watch_forks);
+    dev->fork_generation = atomic_load(&fork_generation);
+    rng_secret(&dev->instance, sizeof dev->instance);
+    read_machine(dev->machine);
+    wire_icrc_tab_init(&dev->icrc);
+    return dev;
+}
+
+int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *err, size_t err_size)
+{
+    if (err_size)
+        err[0] = '\0';
+    struct uroce_device *dev = new_device();
+    if (!dev)
+        return -ENOMEM;
+    int r = dev->wake_fd < 0 || dev->events_fd < 0 ? -EMFILE : 0;
+    if (!r && !dev->by_qpn)
+        r = -ENOMEM;
+    if (!r)
+        r = dev_config_init(&dev->cfg, cfg, err, err_size);
+    if (!r)
+        r = dev_tx_init(dev);
+    if (!r)
+        r = open_ports(dev, err, err_size);
+    if (!r)
+        r = open_engine(dev);
+    if (!r && !dev->cfg.c.no_thread)
+        r = dev_thread_start(dev);
+    if (r) {
+        if (err_size && !err[0])
+            snprintf(err, err_size, "the device cannot be opened: %s", strerror(-r));
+        teardown(dev);
+        return r;
+    }
+    *ret = dev;
+    return 0;
+}
+
+int uroce_close(struct uroce_device *dev)
+{
+    /* A child has the memory alone: its parent's thread and traffic are not its own. */
+    if (dev_check_fork(dev))
+        return -ECHILD;
+    if (atomic_load(&dev->objects))
+        return -EBUSY;
+    teardown(dev);
+    return 0;
+}
+
+void uroce_query_device(struct uroce_device *dev, struct uroce_device_attr *ret)
+{
+    int mtu = WIRE_MTU_4096;
+    for (int i = 0; i < dev->nports; i++) {
+        int m = wire_mtu_for_link(dev->ports[i].at.link_mtu, dev->ports[i].at.addr.gid.raw[0] != 0);
+        if (m > 0 && m < mtu)
+            mtu = m;
+    }
+    *ret = (struct uroce_device_attr){
+        .name = "uroce0",
+        .max_qp = 65534,
+        .max_cq = 65536,
+        .max_mr = 1u << 20,
+        .max_pd = 65536,
+        .max_srq = 65536,
+        .max_mw = 1u << 20,
+        .max_qp_wr = UROCE_WR_MAX,
+        .max_cqe = UROCE_CQE_MAX,
+        .max_sge = UROCE_SGE_MAX,
+        .max_rd_atomic = UROCE_RD_ATOMIC,
+        .max_inline = UROCE_INLINE_MAX,
+        .active_mtu = (enum uroce_mtu)mtu,
+        .gids = (uint32_t)dev->nports,
+    };
+    /* Of the first address, as adapters make theirs of the MAC: the same each time. */
+    uint8_t guid[8] = {0x02, 'u', 'r', 0xff};
+    memcpy(guid + 4, dev->ports[0].at.addr.gid.raw + 12, 4);
+    memcpy(&ret->node_guid, guid, sizeof guid);
+}
+
+int uroce_query_gid(struct uroce_device *dev, unsigned int index, union uroce_gid *ret)
+{
+    if (index >= (unsigned)dev->nports)
+        return -ENOENT;
+    *ret = dev->ports[index].at.addr.gid;
+    return 0;
+}
+
+static void add_counters(struct uroce_counters *to, const struct uroce_counters *from)
+{
+    uint64_t *a = (uint64_t *)to;
+    const uint64_t *b = (const uint64_t *)from;
+    _Static_assert(sizeof *to % sizeof *a == 0, "counters are uint64_t alone");
+    for (size_t i = 0; i < sizeof *to / sizeof *a; i++)
+        a[i] += b[i];
+}
+
+void uroce_device_counters(struct uroce_device *dev, struct uroce_counters *ret)
+{
+    dev_lock(dev);
+    qp_engine_counters(dev->engine, ret);
+    add_counters(ret, &dev->counters);
+    for (int i = 0; i < dev->nports; i++)
+        port_counters(dev->ports[i].port, ret);
+    dev_unlock(dev);
+}

@@ -1,0 +1,143 @@
+/*
+ * Who drives the device. A thread that polls or posts takes the device's lock if it is free, and does all there is to
+ * do: receive, deadlines, send. If it is taken, the holder looks again before it leaves: `pending` is set before the
+ * try, and read after each unlock, so that no wish is lost.
+ */
+#include "dev.h"
+
+#include <errno.h>
+#include <poll.h>
+
+void dev_ring(struct uroce_qp *qp)
+{
+    struct uroce_device *dev = qp->dev;
+    pthread_mutex_lock(&dev->bells_lock);
+    if (!qp->bell) {
+        qp->bell = true;
+        list_push_back(&dev->bells, &qp->bell_link);
+    }
+    pthread_mutex_unlock(&dev->bells_lock);
+}
+
+static void answer_bells(struct uroce_device *dev, uint64_t now)
+{
+    for (;;) {
+        pthread_mutex_lock(&dev->bells_lock);
+        struct list *l = list_pop_front(&dev->bells);
+        struct uroce_qp *qp = l ? container_of(l, struct uroce_qp, bell_link) : NULL;
+        if (qp)
+            qp->bell = false;
+        pthread_mutex_unlock(&dev->bells_lock);
+        if (!qp)
+            return;
+        qp_engine_doorbell(dev->engine, now, qp->qp);
+    }
+}
+
+uint64_t dev_deadline(struct uroce_device *dev)
+{
+    uint64_t d = min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev));
+    for (int i = 0; i < dev->nports; i++)
+        d = min_u64(d, port_deadline(dev->ports[i].port));
+    return d;
+}
+
+bool dev_work(struct uroce_device *dev, uint64_t now)
+{
+    bool more = false;
+    answer_bells(dev, now);
+    for (int i = 0; i < dev->nports; i++)
+        more |= dev_rx(dev, i, now) == DEV_BURST;
+    if (qp_engine_deadline(dev->engine) <= now)
+        qp_engine_tick(dev->engine, now);
+    dev_hello_tick(dev, now);
+    for (int i = 0; i < DEV_BURST && dev_tx(dev, now); i++)
+        ;
+    return more;
+}
+
+/* With the lock held: rounds of work, until nothing is left or others should have a turn. */
+static void work_rounds(struct uroce_device *dev)
+{
+    bool more = true;
+    for (int i = 0; i < DEV_ROUNDS && more; i++)
+        more = dev_work(dev, now_ns());
+    if (more)
+        atomic_store(&dev->pending, true);
+    uint64_t deadline = dev_deadline(dev);
+    atomic_store(&dev->deadline, deadline);
+    /* A helper thread that sleeps for longer than that is told. */
+    if (deadline < atomic_load(&dev->sleeps_until))
+        dev_thread_wake(dev);
+}
+
+void dev_drive(struct uroce_device *dev)
+{
+    atomic_store(&dev->pending, true);
+    while (atomic_load(&dev->pending) && pthread_mutex_trylock(&dev->lock) == 0) {
+        atomic_store(&dev->pending, false);
+        work_rounds(dev);
+        pthread_mutex_unlock(&dev->lock);
+    }
+}
+
+void dev_drive_polled(struct uroce_device *dev)
+{
+    atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
+    dev_drive(dev);
+}
+
+void dev_lock(struct uroce_device *dev)
+{
+    pthread_mutex_lock(&dev->lock);
+}
+
+void dev_unlock(struct uroce_device *dev)
+{
+    pthread_mutex_unlock(&dev->lock);
+    if (atomic_load(&dev->pending))
+        dev_drive(dev);
+}
+
+void dev_unlock_settled(struct uroce_device *dev)
+{
+    atomic_store(&dev->pending, true);
+    dev_unlock(dev);
+}
+
+/* The ports' descriptors, armed. False: one of them has something already, or somebody wants the device driven. */
+static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds, int *ret_n, uint64_t *ret_deadline)
+{
+    bool idle = true;
+    int n = 0;
+    pthread_mutex_lock(&dev->lock);
+    for (int i = 0; i < dev->nports; i++) {
+        struct port *p = dev->ports[i].port;
+        idle &= !port_arm(p);
+        if (port_fd(p) >= 0)
+            fds[n++] = (struct pollfd){.fd = port_fd(p), .events = POLLIN};
+    }
+    *ret_n = n;
+    *ret_deadline = dev_deadline(dev);
+    if (helper && idle)
+        atomic_store(&dev->sleeps_until, *ret_deadline);
+    pthread_mutex_unlock(&dev->lock);
+    /* Whoever found the lock taken by us has set `pending` before. */
+    return idle && !atomic_load(&dev->pending);
+}
+
+void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
+{
+    struct pollfd fds[DEV_ADDRESSES_MAX + 1];
+    uint64_t deadline;
+    int n;
+    if (arm_ports(dev, helper, fds, &n, &deadline)) {
+        fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        uint64_t now = now_ns(), end = min_u64(until, deadline), left = end > now ? end - now : 0;
+        struct timespec t = {.tv_sec = (time_t)(left / NSEC_PER_SEC), .tv_nsec = (long)(left % NSEC_PER_SEC)};
+        ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL);
+    }
+    if (helper)
+        atomic_store(&dev->sleeps_until, 0);
+    dev_drive(dev);
+}
