@@ -47,7 +47,7 @@ static enum rank rank_of(const struct ifaddrs *i)
     if (!v6)
         return RANK_V4;
     return IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr) ? RANK_LINK_LOCAL
-                                                                                                    : RANK_V6;
+                                                                                                       : RANK_V6;
 }
 
 static void entry_of(const struct ifaddrs *i, struct dev_address *ret)

@@ -23,8 +23,8 @@
 #include <sys/types.h>
 
 #define DEV_ADDRESSES_MAX 16
-#define DEV_BURST         64 /* packets taken from the engine or a port at once */
-#define DEV_ROUNDS        16 /* bursts of one drive: then others may have the device */
+#define DEV_BURST         64       /* packets taken from the engine or a port at once */
+#define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 
@@ -69,10 +69,10 @@ struct uroce_device {
     uint64_t fork_generation;
 
     /* drive.c */
-    atomic_bool pending;         /* somebody wants the device driven; whoever holds the lock looks again */
+    atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
-    atomic_uint_fast64_t deadline; /* as of the last drive */
-    atomic_int waiters;          /* threads that sleep on the ports themselves (native wait) */
+    atomic_uint_fast64_t deadline;  /* as of the last drive */
+    atomic_int waiters;             /* threads that sleep on the ports themselves (native wait) */
     pthread_mutex_t bells_lock;
     struct list bells; /* struct uroce_qp and struct uroce_srq users whose queue the engine has to look at */
     struct qp_tx *tx;  /* DEV_BURST, scratch of tx.c */
@@ -138,7 +138,7 @@ struct uroce_cq {
     pthread_mutex_t lock;
     struct uroce_channel *channel;
     void *context;
-    struct list ready_link; /* channel->lock */
+    struct list ready_link;   /* channel->lock */
     unsigned events, unacked; /* channel->lock: waiting in the channel; given out and not acknowledged */
     pthread_cond_t acked;
 };
@@ -186,8 +186,8 @@ void dev_unlock_settled(struct uroce_device *dev);
 /* The engine will look at this queue pair's queues at the next drive. */
 void dev_ring(struct uroce_qp *qp);
 /*
- * Sleeps until a packet, a deadline, or `fd` (-1: none) is readable, at most until `until`; then drives. helper: the device's own
- * thread.
+ * Sleeps until a packet, a deadline, or `fd` (-1: none) is readable, at most until `until`; then drives. helper: the
+ * device's own thread.
  */
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
 

@@ -3,16 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
                             bool *ret_has_value)
 {
     (void)ctx;
     struct uroce_qp *qp = qp_user;
-    struct iovec iov[UROCE_SGE_MAX];
-    int n = p->niov < (int)UROCE_SGE_MAX ? p->niov : (int)UROCE_SGE_MAX;
-    memcpy(iov, p->iov, (size_t)n * sizeof *iov);
     struct slot_packet sp = {
         .qpn = p->qpn,
         .peer_qpn = qp->dest_qpn,
@@ -23,7 +19,7 @@ enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p
         .response = p->response,
         .offset = p->offset,
     };
-    switch (slot_chain_payload(qp->slots, &sp, iov, n, ret_value, ret_has_value)) {
+    switch (slot_chain_payload(qp->slots, &sp, p->iov, p->niov, ret_value, ret_has_value)) {
     case SLOT_ACCEPT:
         return QP_ACCEPT;
     case SLOT_DROP:
@@ -72,7 +68,10 @@ int uroce_qp_slot_stat(struct uroce_qp *qp, char *buf, size_t size)
     if (r)
         return r;
     dev_lock(qp->dev);
-    r = qp->slots ? slot_chain_stat(qp->slots, buf, size) : -ENOENT;
+    if (qp->slots)
+        slot_chain_stat(qp->slots, buf, size);
+    else
+        r = -ENOENT;
     dev_unlock(qp->dev);
     return r;
 }

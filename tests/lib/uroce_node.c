@@ -1,0 +1,159 @@
+#include "uroce_node.h"
+
+#include "base/rng.h"
+#include "base/util.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PSN_A 0xfffffau /* wraps soon */
+#define PSN_B 0x000123u
+
+void node_open(struct node *n, const struct uroce_config *cfg, size_t len)
+{
+    char err[256] = "";
+    memset(n, 0, sizeof *n);
+    if (uroce_open(cfg, &n->dev, err, sizeof err))
+        fail_msg("%s", err);
+    n->len = len;
+    n->buf = calloc(1, len);
+    assert_non_null(n->buf);
+    assert_int_equal(uroce_pd_alloc(n->dev, &n->pd), 0);
+    assert_int_equal(uroce_channel_create(n->dev, &n->channel), 0);
+    assert_int_equal(uroce_cq_create(n->dev, 8192, n, n->channel, &n->cq), 0);
+    assert_int_equal(uroce_mr_reg(n->pd, n->buf, len, (uintptr_t)n->buf,
+                                  UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ |
+                                      UROCE_ACCESS_REMOTE_ATOMIC,
+                                  &n->mr),
+                     0);
+}
+
+void node_close(struct node *n)
+{
+    assert_int_equal(uroce_mr_dereg(n->mr), 0);
+    assert_int_equal(uroce_cq_destroy(n->cq), 0);
+    assert_int_equal(uroce_channel_destroy(n->channel), 0);
+    assert_int_equal(uroce_pd_dealloc(n->pd), 0);
+    assert_int_equal(uroce_close(n->dev), 0);
+    free(n->buf);
+}
+
+struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth)
+{
+    struct uroce_qp_init init = {
+        .type = type,
+        .send_cq = n->cq,
+        .recv_cq = n->cq,
+        .cap = {.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 1, .max_recv_sge = 1},
+        .sq_sig_all = 1,
+    };
+    struct uroce_qp *qp = NULL;
+    assert_int_equal(uroce_qp_create(n->pd, &init, &qp), 0);
+    struct uroce_qp_attr a = {
+        .qp_state = UROCE_QPS_INIT,
+        .port_num = 1,
+        .qkey = 0x1234,
+        .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ | UROCE_ACCESS_REMOTE_ATOMIC |
+                           UROCE_ACCESS_LOCAL_WRITE,
+    };
+    assert_int_equal(uroce_qp_modify(qp, &a,
+                                     UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT |
+                                         (type == UROCE_QPT_UD ? UROCE_QP_QKEY : UROCE_QP_ACCESS_FLAGS)),
+                     0);
+    return qp;
+}
+
+static void to_rts(struct node *n, struct uroce_qp *qp, uint32_t dest, const union uroce_gid *gid, unsigned index,
+                   enum uroce_mtu mtu, uint32_t rq_psn, uint32_t sq_psn)
+{
+    struct uroce_qp_attr a = {
+        .qp_state = UROCE_QPS_RTR,
+        .path_mtu = mtu,
+        .dest_qp_num = dest,
+        .rq_psn = rq_psn,
+        .max_dest_rd_atomic = UROCE_RD_ATOMIC,
+        .min_rnr_timer = 1,
+        .ah_attr = {.dgid = *gid, .sgid_index = (uint8_t)index, .hop_limit = 64},
+    };
+    (void)n;
+    assert_int_equal(uroce_qp_modify(qp, &a,
+                                     UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN |
+                                         UROCE_QP_RQ_PSN | UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER),
+                     0);
+    a = (struct uroce_qp_attr){
+        .qp_state = UROCE_QPS_RTS,
+        .sq_psn = sq_psn,
+        .timeout = 12,
+        .retry_cnt = 7,
+        .rnr_retry = 7,
+        .max_rd_atomic = UROCE_RD_ATOMIC,
+    };
+    assert_int_equal(uroce_qp_modify(qp, &a,
+                                     UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT |
+                                         UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC),
+                     0);
+}
+
+void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct uroce_qp *qb, unsigned gid,
+                  enum uroce_mtu mtu)
+{
+    union uroce_gid ga, gb;
+    assert_int_equal(uroce_query_gid(a->dev, gid, &ga), 0);
+    assert_int_equal(uroce_query_gid(b->dev, gid, &gb), 0);
+    to_rts(b, qb, uroce_qp_num(qa), &ga, gid, mtu, PSN_A, PSN_B);
+    to_rts(a, qa, uroce_qp_num(qb), &gb, gid, mtu, PSN_B, PSN_A);
+}
+
+void node_wait(struct node *n, struct node *other, int count, struct uroce_wc *ret)
+{
+    uint64_t since = now_ns();
+    int got = 0;
+    while (got < count) {
+        struct uroce_wc dummy;
+        int r = uroce_poll_cq(n->cq, count - got, ret + got);
+        assert_true(r >= 0);
+        got += r;
+        if (r)
+            since = now_ns();
+        if (other && other != n)
+            assert_int_equal(uroce_poll_cq(other->cq, 0, &dummy), 0);
+        if (now_ns() - since > 10 * NSEC_PER_SEC)
+            fail_msg("%d of %d completions came", got, count);
+    }
+}
+
+void node_send(struct node *n, struct uroce_qp *qp, enum uroce_wr_opcode op, size_t offset, uint32_t len,
+               const struct node *to, size_t to_offset, uint64_t wr_id)
+{
+    struct uroce_sge sge = {.addr = (uintptr_t)n->buf + offset, .length = len, .lkey = uroce_mr_lkey(n->mr)};
+    struct uroce_send_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1, .opcode = op};
+    const struct uroce_send_wr *bad;
+    if (op == UROCE_WR_ATOMIC_FETCH_AND_ADD || op == UROCE_WR_ATOMIC_CMP_AND_SWP) {
+        wr.wr.atomic.remote_addr = (uintptr_t)to->buf + to_offset;
+        wr.wr.atomic.rkey = uroce_mr_rkey(to->mr);
+        wr.wr.atomic.compare_add = 1;
+    } else if (to) {
+        wr.wr.rdma.remote_addr = (uintptr_t)to->buf + to_offset;
+        wr.wr.rdma.rkey = uroce_mr_rkey(to->mr);
+    }
+    assert_int_equal(uroce_post_send(qp, &wr, &bad), 0);
+}
+
+void node_recv(struct node *n, struct uroce_qp *qp, size_t offset, uint32_t len, uint64_t wr_id)
+{
+    struct uroce_sge sge = {.addr = (uintptr_t)n->buf + offset, .length = len, .lkey = uroce_mr_lkey(n->mr)};
+    struct uroce_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1};
+    const struct uroce_recv_wr *bad;
+    assert_int_equal(uroce_post_recv(qp, &wr, &bad), 0);
+}
+
+void node_fill(struct node *n, uint64_t seed)
+{
+    struct rng r;
+    rng_seed(&r, seed);
+    rng_fill(&r, n->buf, n->len);
+}

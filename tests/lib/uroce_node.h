@@ -1,0 +1,33 @@
+/* One end of a uroce test: a device with a protection domain, a completion queue and a registered buffer. */
+#ifndef TESTS_UROCE_NODE_H
+#define TESTS_UROCE_NODE_H
+
+#include "uroce/uroce.h"
+
+struct node {
+    struct uroce_device *dev;
+    struct uroce_pd *pd;
+    struct uroce_channel *channel;
+    struct uroce_cq *cq;
+    struct uroce_mr *mr;
+    uint8_t *buf;
+    size_t len;
+};
+
+/* Fails the test when a call fails. */
+void node_open(struct node *n, const struct uroce_config *cfg, size_t len);
+void node_close(struct node *n);
+/* A queue pair over the node's CQ, in INIT, that allows everything. */
+struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth);
+/* To RTR and RTS: GID `gid` of both nodes, the PSNs fixed. */
+void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct uroce_qp *qb, unsigned gid,
+                  enum uroce_mtu mtu);
+/* The next n completions of either node, polled in turn; fails after about ten seconds without one. */
+void node_wait(struct node *n, struct node *other, int count, struct uroce_wc *ret);
+/* Posts one request with one piece of the buffer. */
+void node_send(struct node *n, struct uroce_qp *qp, enum uroce_wr_opcode op, size_t offset, uint32_t len,
+               const struct node *to, size_t to_offset, uint64_t wr_id);
+void node_recv(struct node *n, struct uroce_qp *qp, size_t offset, uint32_t len, uint64_t wr_id);
+void node_fill(struct node *n, uint64_t seed);
+
+#endif

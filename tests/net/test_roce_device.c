@@ -1,0 +1,259 @@
+/*
+ * Two uroce devices, each in a network namespace of its own, joined by a veth pair: data arrives, however the program
+ * drives its device, also when packets are lost.
+ */
+#include "base/util.h"
+#include "lib/netns.h"
+#include "uroce_node.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LEN (9u << 20)
+
+static struct netns_pair ns;
+static struct node a, b;
+
+static void open_both(const struct uroce_config *ca, const struct uroce_config *cb)
+{
+    netns_enter(&ns, 0);
+    node_open(&a, ca, LEN);
+    netns_enter(&ns, 1);
+    node_open(&b, cb, LEN);
+    netns_enter(&ns, 0);
+}
+
+static void close_both(struct uroce_qp *qa, struct uroce_qp *qb)
+{
+    assert_int_equal(uroce_qp_destroy(qa), 0);
+    assert_int_equal(uroce_qp_destroy(qb), 0);
+    node_close(&a);
+    node_close(&b);
+}
+
+/* Every operation with sizes around packet and system limits, contents compared. */
+static void exchange(struct uroce_qp *qa, struct uroce_qp *qb)
+{
+    static const uint32_t sizes[] = {0, 1, 255, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537, 8u << 20};
+    struct uroce_wc wc;
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        uint32_t n = sizes[i];
+        node_fill(&a, i);
+        node_fill(&b, i + 100);
+        node_send(&a, qa, UROCE_WR_RDMA_WRITE, 3, n, &b, 7, 1);
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_memory_equal(a.buf + 3, b.buf + 7, n);
+        node_fill(&b, i + 200);
+        node_send(&a, qa, UROCE_WR_RDMA_READ, 5, n, &b, 1, 2);
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_int_equal(wc.byte_len, n);
+        assert_memory_equal(a.buf + 5, b.buf + 1, n);
+        node_recv(&b, qb, 11, LEN - 11, 3);
+        node_send(&a, qa, UROCE_WR_SEND, 9, n, NULL, 0, 4);
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        node_wait(&b, &a, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_int_equal(wc.byte_len, n);
+        assert_memory_equal(a.buf + 9, b.buf + 11, n);
+    }
+    uint64_t before = 41, after;
+    memcpy(b.buf + 64 - (uintptr_t)b.buf % 8, &before, 8);
+    node_send(&a, qa, UROCE_WR_ATOMIC_FETCH_AND_ADD, 0, 8, &b, 64 - (uintptr_t)b.buf % 8, 5);
+    node_wait(&a, &b, 1, &wc);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    memcpy(&after, b.buf + 64 - (uintptr_t)b.buf % 8, 8);
+    assert_int_equal(after, 42);
+    assert_memory_equal(a.buf, &before, 8);
+}
+
+static void run_exchange(const struct uroce_config *ca, const struct uroce_config *cb, unsigned gid, enum uroce_mtu mtu)
+{
+    open_both(ca, cb);
+    struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+    node_connect(&a, qa, &b, qb, gid, mtu);
+    exchange(qa, qb);
+    close_both(qa, qb);
+}
+
+static void every_operation_over_ipv4(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    run_exchange(&ca, &cb, 0, UROCE_MTU_4096);
+}
+
+static void every_operation_over_ipv6_with_small_packets(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1,fd77::1"}, cb = {.addresses = "10.77.0.2,fd77::2"};
+    run_exchange(&ca, &cb, 1, UROCE_MTU_1024);
+}
+
+static void every_operation_with_lost_packets(void **state)
+{
+    (void)state;
+    const char *rules = "drop rx prob=0.02; duplicate rx prob=0.01; delay rx us=2000 prob=0.005";
+    struct uroce_config ca = {.addresses = "10.77.0.1", .impair = rules, .seed = 5};
+    struct uroce_config cb = {.addresses = "10.77.0.2", .impair = rules, .seed = 6};
+    run_exchange(&ca, &cb, 0, UROCE_MTU_1024);
+}
+
+static void every_operation_with_lost_packets_and_go_back_n(void **state)
+{
+    (void)state;
+    const char *rules = "drop rx prob=0.01";
+    struct uroce_config ca = {.addresses = "10.77.0.1", .impair = rules, .seed = 7, .no_selective = 1};
+    struct uroce_config cb = {.addresses = "10.77.0.2", .impair = rules, .seed = 8};
+    run_exchange(&ca, &cb, 0, UROCE_MTU_4096);
+}
+
+/* The ends find each other by the hello, and not when one of them does not say it. */
+static void the_hello_switches_selective_repeat_on(void **state)
+{
+    (void)state;
+    for (int silent = 0; silent < 2; silent++) {
+        struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2", .no_selective = silent};
+        open_both(&ca, &cb);
+        struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+        node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
+        struct uroce_qp_transport ta, tb;
+        uint64_t end = now_ns() + (silent ? NSEC_PER_SEC / 2 : 10 * NSEC_PER_SEC);
+        do {
+            poll(NULL, 0, 1);
+            assert_int_equal(uroce_qp_transport(qa, &ta), 0);
+            assert_int_equal(uroce_qp_transport(qb, &tb), 0);
+        } while (!(ta.selective_repeat && tb.selective_repeat) && now_ns() < end);
+        assert_int_equal(ta.selective_repeat, !silent);
+        assert_int_equal(tb.selective_repeat, !silent);
+        exchange(qa, qb);
+        close_both(qa, qb);
+    }
+}
+
+/* b's program does nothing at all: its helper thread serves. a sleeps for the event. */
+static void a_passive_target_is_served_and_an_event_wakes(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_4096);
+    for (int i = 0; i < 50; i++) {
+        struct uroce_cq *cq;
+        void *context;
+        struct uroce_wc wc;
+        assert_int_equal(uroce_req_notify_cq(a.cq, 0), 0);
+        node_send(&a, qa, UROCE_WR_RDMA_READ, 0, 100000, &b, 0, (uint64_t)i);
+        if (i % 2) { /* as a program with its own event loop */
+            struct pollfd p = {.fd = uroce_channel_fd(a.channel), .events = POLLIN};
+            assert_int_equal(poll(&p, 1, 10000), 1);
+        }
+        assert_int_equal(uroce_get_cq_event(a.channel, &cq, &context), 0);
+        assert_ptr_equal(cq, a.cq);
+        assert_ptr_equal(context, &a);
+        uroce_ack_cq_events(cq, 1);
+        assert_int_equal(uroce_poll_cq(a.cq, 1, &wc), 1);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_int_equal(wc.wr_id, i);
+    }
+    close_both(qa, qb);
+}
+
+static void a_native_wait_sleeps_and_times_out(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_4096);
+    struct uroce_wc wc;
+    assert_int_equal(uroce_wait_cq(a.cq, 1, &wc, NSEC_PER_SEC / 50), 0);
+    for (int i = 0; i < 50; i++) {
+        node_send(&a, qa, UROCE_WR_RDMA_WRITE, 0, 200000, &b, 0, (uint64_t)i);
+        assert_int_equal(uroce_wait_cq(a.cq, 1, &wc, 10 * NSEC_PER_SEC), 1);
+        assert_int_equal(wc.wr_id, i);
+    }
+    close_both(qa, qb);
+}
+
+/* A datagram queue pair: the payload stands behind 40 bytes of network header. */
+static void datagrams_arrive_with_their_network_header(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1,fd77::1"}, cb = {.addresses = "10.77.0.2,fd77::2"};
+    open_both(&ca, &cb);
+    struct uroce_qp *qp[2] = {node_qp(&a, UROCE_QPT_UD, 16), node_qp(&b, UROCE_QPT_UD, 16)};
+    for (int i = 0; i < 2; i++) {
+        struct uroce_qp_attr at = {.qp_state = UROCE_QPS_RTR, .sq_psn = 9};
+        assert_int_equal(uroce_qp_modify(qp[i], &at, UROCE_QP_STATE), 0);
+        at.qp_state = UROCE_QPS_RTS;
+        assert_int_equal(uroce_qp_modify(qp[i], &at, UROCE_QP_STATE | UROCE_QP_SQ_PSN), 0);
+    }
+    for (unsigned gid = 0; gid < 2; gid++) {
+        struct uroce_ah_attr at = {.sgid_index = (uint8_t)gid};
+        struct uroce_ah *ah;
+        assert_int_equal(uroce_query_gid(b.dev, gid, &at.dgid), 0);
+        assert_int_equal(uroce_ah_create(a.pd, &at, &ah), 0);
+        node_fill(&a, gid);
+        node_recv(&b, qp[1], 0, 2048, 1);
+        struct uroce_sge sge = {.addr = (uintptr_t)a.buf, .length = 777, .lkey = uroce_mr_lkey(a.mr)};
+        struct uroce_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = UROCE_WR_SEND};
+        const struct uroce_send_wr *bad;
+        wr.wr.ud.ah = ah;
+        wr.wr.ud.remote_qpn = uroce_qp_num(qp[1]);
+        wr.wr.ud.remote_qkey = 0x1234;
+        assert_int_equal(uroce_post_send(qp[0], &wr, &bad), 0);
+        struct uroce_wc wc;
+        node_wait(&b, &a, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_int_equal(wc.byte_len, 777 + UROCE_GRH_BYTES);
+        assert_true(wc.wc_flags & UROCE_WC_GRH);
+        assert_int_equal(wc.src_qp, uroce_qp_num(qp[0]));
+        assert_memory_equal(b.buf + UROCE_GRH_BYTES, a.buf, 777);
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(uroce_ah_destroy(ah), 0);
+    }
+    close_both(qp[0], qp[1]);
+}
+
+/* The address is taken: a clear message, and nothing left open. */
+static void a_second_device_on_an_address_is_refused_with_its_name(void **state)
+{
+    (void)state;
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    struct uroce_device *other;
+    char err[256];
+    netns_enter(&ns, 0);
+    node_open(&a, &c, 4096);
+    assert_true(uroce_open(&c, &other, err, sizeof err) < 0);
+    assert_non_null(strstr(err, "10.77.0.1"));
+    node_close(&a);
+    c.addresses = "192.0.2.77";
+    assert_true(uroce_open(&c, &other, err, sizeof err) < 0);
+    assert_non_null(strstr(err, "192.0.2.77"));
+}
+
+int main(void)
+{
+    netns_pair_make(&ns, 4200);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operation_over_ipv4),
+        cmocka_unit_test(every_operation_over_ipv6_with_small_packets),
+        cmocka_unit_test(the_hello_switches_selective_repeat_on),
+        cmocka_unit_test(every_operation_with_lost_packets),
+        cmocka_unit_test(every_operation_with_lost_packets_and_go_back_n),
+        cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
+        cmocka_unit_test(a_native_wait_sleeps_and_times_out),
+        cmocka_unit_test(datagrams_arrive_with_their_network_header),
+        cmocka_unit_test(a_second_device_on_an_address_is_refused_with_its_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
