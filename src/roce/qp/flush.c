@@ -14,7 +14,7 @@ static void flush_send(struct qp *qp)
 
     if (!qp->sq.mem)
         return;
-    while (done != atomic_load_explicit(&qp->sq.tail, memory_order_acquire)) {
+    while (done != atomic_load(&qp->sq.tail)) {
         const struct sq_wqe *w = ring_at(&qp->sq, done);
         flush_wc(qp, qp->send_cq, w->wr_id, UROCE_WC_SEND);
         atomic_store_explicit(&qp->sq.done, ++done, memory_order_release);

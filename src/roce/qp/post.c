@@ -121,20 +121,22 @@ static int post_one(struct qp *qp, const struct uroce_send_wr *wr)
         copy_inline(w, wr);
     else if (w->nsge)
         memcpy(w->sge, wr->sg_list, w->nsge * sizeof *w->sge);
-    atomic_store_explicit(&qp->sq.tail, tail + 1, memory_order_release);
+    atomic_store(&qp->sq.tail, tail + 1);
     return 0;
 }
 
-/* After requests were published: must the engine be told? See qp_to_error and req_idle for the other sides. */
+/*
+ * After requests were published: must the engine be told? The tail is stored before state and sq_idle are loaded, the
+ * other sides (qp_to_error, idle) store theirs before they load the tail, all in one order (seq_cst): one of the two
+ * sees the other.
+ */
 static bool needs_doorbell(struct qp *qp)
 {
-    int state;
+    int state = atomic_load(&qp->state);
 
-    atomic_thread_fence(memory_order_seq_cst);
-    state = atomic_load_explicit(&qp->state, memory_order_relaxed);
     if (state == UROCE_QPS_ERR || state == UROCE_QPS_SQE)
         return true;
-    return atomic_load_explicit(&qp->sq_idle, memory_order_relaxed) && atomic_exchange(&qp->sq_idle, false);
+    return atomic_load(&qp->sq_idle) && atomic_exchange(&qp->sq_idle, false);
 }
 
 int qp_post_send(struct qp *qp, const struct uroce_send_wr *wr, const struct uroce_send_wr **ret_bad,
@@ -169,7 +171,6 @@ int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uro
     }
     if (r)
         *ret_bad = wr;
-    atomic_thread_fence(memory_order_seq_cst);
-    *ret_doorbell = posted && qp_state(qp) == UROCE_QPS_ERR;
+    *ret_doorbell = posted && atomic_load(&qp->state) == UROCE_QPS_ERR;
     return r;
 }

@@ -306,9 +306,8 @@ void req_timeout(struct qp *qp, uint64_t now)
 /* The queue is empty: the next post asks for a doorbell, unless it came at this moment. */
 static bool idle(struct qp *qp)
 {
-    atomic_store_explicit(&qp->sq_idle, true, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&qp->sq.tail, memory_order_acquire) == qp->req.wqe_next)
+    atomic_store(&qp->sq_idle, true);
+    if (atomic_load(&qp->sq.tail) == qp->req.wqe_next)
         return true;
     atomic_store_explicit(&qp->sq_idle, false, memory_order_relaxed);
     return false;

@@ -45,7 +45,7 @@ int rq_post(struct ring *r, const struct uroce_recv_wr *wr)
     w->nsge = (uint32_t)wr->num_sge;
     if (w->nsge)
         memcpy(w->sge, wr->sg_list, w->nsge * sizeof *w->sge);
-    atomic_store_explicit(&r->tail, tail + 1, memory_order_release);
+    atomic_store(&r->tail, tail + 1); /* seq_cst: see needs_doorbell */
     return 0;
 }
 
@@ -54,7 +54,7 @@ bool rq_take(struct ring *r, struct recv_cur *ret)
     uint32_t done = atomic_load_explicit(&r->done, memory_order_relaxed);
     const struct rq_wqe *w;
 
-    if (!r->mem || done == atomic_load_explicit(&r->tail, memory_order_acquire))
+    if (!r->mem || done == atomic_load(&r->tail))
         return false;
     w = ring_at(r, done);
     ret->valid = true;
