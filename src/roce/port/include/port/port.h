@@ -283,16 +283,27 @@ int port_impair_open(const char *rules, uint64_t seed, struct port *below, struc
 /* How often rule i (from 0) matched and acted; -ENOENT: no such rule. */
 int port_impair_counters(const struct port *p, int i, uint64_t *ret_matched, uint64_t *ret_acted);
 
-/* ---- shm: two processes on one machine ---- */
+/* ---- shm: two processes of one user on one machine ---- */
 
 struct port_shm_config {
-    int sock; /* a connected Unix socket to the peer: descriptors and wake-ups go over it; owned */
-    struct port_addr local, remote;
-    uint32_t ring_packets; /* 0: default */
-    bool peer_memory;      /* the peer's memory may be read directly (same user; process_vm_readv) */
+    int sock; /* a connected Unix socket, SOCK_SEQPACKET; owned, also on failure. Descriptors and wake-ups go over it */
+    struct port_addr local, remote; /* what packets are told to come from and go to, whatever the peer says */
+    uint32_t ring_packets;          /* 0: default */
+    bool peer_memory;               /* the peer's memory may be read directly (process_vm_readv) */
 };
+/*
+ * Does not wait: packets can be sent once the peer has opened its end too, and recv was called (until then send takes
+ * none). -EPERM: another user's process. What such a peer may do wrong is lose packets; garbage ends the port
+ * (recv: -EPROTO), its death too (-ECONNRESET, after what it had sent).
+ */
 int port_shm_open(const struct port_shm_config *cfg, struct port **ret, char *err, size_t err_size);
-/* Memory of the device's allocator: a memfd both sides map, so that payload in it is copied once. */
+/* 1: the peer has opened its end; 0: not yet; -errno as recv. */
+int port_shm_ready(const struct port *p);
+/*
+ * Memory of the device's allocator: a memfd, mapped at base from its begin, with F_SEAL_SHRINK (-EINVAL else): both
+ * sides map it, so that payload in it is copied once. -EAGAIN: the peer does not read its socket now; -ENOSPC: 64 there
+ * are.
+ */
 int port_shm_share(struct port *p, int memfd, const void *base, size_t len);
 
 #endif
