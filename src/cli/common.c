@@ -159,12 +159,12 @@ static const char *fault(const struct cli_url *u, int parts, bool *ret_form)
         return "names no pool";
     if (parts >= 2 && !u->container[0])
         return "names no container";
-    if (local)
-        return u->server[6] ? NULL : "names no directory";
-    if (cli_url_addr(u, addr, sizeof addr) < 0)
+    if (local && !u->server[6])
+        return "names no directory";
+    if (!local && cli_url_addr(u, addr, sizeof addr) < 0)
         return "does not name a host and port";
     *ret_form = false;
-    if (!strncmp(addr, "unix:", 5) && addr[5] != '/')
+    if (!local && !strncmp(addr, "unix:", 5) && addr[5] != '/')
         return "does not name a socket: penstock+unix:///PATH?POOL/CONTAINER";
     if ((u->pool[0] && pst_label_check(u->pool)) || (u->container[0] && pst_label_check(u->container)))
         return "is not possible: names of pools and containers have 1 to 127 of A-Z a-z 0-9 . _ - and do not begin "

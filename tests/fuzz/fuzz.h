@@ -4,6 +4,18 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What must hold for every input. Says what did not, on standard output: harnesses may silence the other. */
+#define CHECK(c)                                                                                                       \
+    do {                                                                                                               \
+        if (!(c)) {                                                                                                    \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #c);                                                     \
+            fflush(stdout);                                                                                            \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A valid input into buf (cap bytes), different for each n; returns its length. */

@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c))                                                                                                      \
-            abort();                                                                                                   \
-    } while (0)
-
 static void count_freed(void *user, uint64_t phys, uint32_t n, bool unwritten)
 {
     (void)phys, (void)unwritten;

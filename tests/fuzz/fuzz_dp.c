@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c))                                                                                                      \
-            abort();                                                                                                   \
-    } while (0)
-
 static struct pst_mac *mac(void)
 {
     static struct pst_mac *m;

@@ -9,12 +9,6 @@
 #include "base/rng.h"
 #include "store/perm.h"
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c))                                                                                                      \
-            abort();                                                                                                   \
-    } while (0)
-
 enum { INODE, DIRENT, COOKIE, POOL, CONT, CONT_GC, USAGE, REPLY, KINDS };
 
 #define INO 77u

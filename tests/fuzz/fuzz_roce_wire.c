@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c))                                                                                                      \
-            abort();                                                                                                   \
-    } while (0)
-
 static const struct wire_icrc_tab *tab(void)
 {
     static struct wire_icrc_tab t;

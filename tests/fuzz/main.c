@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 {
     const char *seed_text = getenv("PENSTOCK_SEED");
     uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns(),
-             count = getenv("PENSTOCK_EXTENDED") ? 2000000 : 50000;
+             count = getenv("PENSTOCK_EXTENDED") ? 40 * FUZZ_COUNT : FUZZ_COUNT;
     struct rng r;
 
     for (int i = 1; i < argc; i++) {
@@ -69,6 +69,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         return 0;
     printf("seed %llu\n", (unsigned long long)seed);
+    fflush(stdout); /* an abort does not */
     rng_seed(&r, seed);
     for (uint64_t i = 0; i < count; i++) {
         size_t n = fuzz_sample(rng_u64(&r), buf, sizeof buf);

@@ -96,6 +96,14 @@ expect 0 "$P" cp -r "$URL/again" "$T/again"
 identical "$S" "$T/again"
 printf 'x' >"$T/x" && tar -C "$T" -cPf "$T/evil.tar" --transform 's,^x$,../../x,' x
 expect 1 "$P" import "$URL/again" "$T/evil.tar"
+python3 - "$T/evil.tar" <<'PY' # a link of the archive leads out, a hard link goes through it
+import sys, tarfile
+with tarfile.open(sys.argv[1], "w") as t:
+    for name, kind, target in (("d", tarfile.SYMTYPE, ".."), ("h", tarfile.LNKTYPE, "d/hello")):
+        i = tarfile.TarInfo(name); i.type, i.linkname = kind, target; t.addfile(i)
+PY
+expect 1 "$P" import "$URL/again" "$T/evil.tar" && says "h: Not a directory"
+expect 4 "$P" stat "$URL/again/h"
 
 say "metrics, scrub, bench, support bundle"
 [ "$(metric penstock_data_bytes_in_total)" != 0 ] || fail "no bytes counted"
