@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define HTTP_CONNECTIONS 128 /* at once; more wait */
-#define HTTP_TIMEOUT_S   5   /* also of a client that went away in the middle of a request: the library keeps that so long */
+#define HTTP_TIMEOUT_S   5
 #define SAMPLES_MAX      65536u
 
 struct metrics {
@@ -180,7 +180,8 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *c, const char *
 
 static struct MHD_Daemon *start_http(struct metrics *m, const struct addrinfo *ai)
 {
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
+    /* Not epoll, which libmicrohttpd uses edge-triggered: it misses the end of some, and they hold their places. */
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL;
 
     if (ai->ai_family == AF_INET6)
         flags |= MHD_USE_IPv6;

@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c))                                                                                                      \
-            abort();                                                                                                   \
-    } while (0)
 #define MEM   16384u
 #define OPEN  8192u /* the part of memory that is registered, in the middle */
 #define BEGIN 4096u
