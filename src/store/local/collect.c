@@ -62,23 +62,21 @@ static int free_extent(void *user, uint64_t block, uint32_t n)
     return 0;
 }
 
-/* Up to max chunks of one object in one transaction; the entry goes with the last. Returns how many. */
-static int collect_object(struct engine *e, uint64_t cont, uint64_t ino, int max)
+/*
+ * Adds up to max chunks of one object to the transaction; the entry goes with the last. Returns how many, or -errno: what
+ * was added before the error stands, each chunk is complete in itself.
+ */
+static int collect_object(struct engine *e, struct freeing *f, uint64_t cont, uint64_t ino, int max)
 {
     struct key prefix = key_begin(KEY_CHUNK), g = garbage_key(cont, ino);
-    struct freeing f = {.t = txn_new(e)};
     struct idx_iter *it;
     int n = 0, r = 0;
 
     key_u64(&prefix, cont);
     key_u64(&prefix, ino);
     it = idx_iter_new(e, NULL, &prefix, NULL);
-    if (!it || !f.t) {
-        idx_iter_free(it);
-        txn_drop(f.t);
+    if (!it)
         return -ENOMEM;
-    }
-    txn_set_reserved(f.t);
     while (n < max && (r = idx_iter_next(it))) {
         size_t klen, vlen;
         const uint8_t *k = idx_iter_key(it, &klen), *v;
@@ -87,42 +85,73 @@ static int collect_object(struct engine *e, uint64_t cont, uint64_t ino, int max
             break;
         if (r == 1) {
             v = idx_iter_value(it, &vlen);
-            r = chunk_for_each_extent(v, vlen, free_extent, &f);
+            r = chunk_for_each_extent(v, vlen, free_extent, f);
         }
         /* What a damaged record named is not known: the next open finds that nobody has it. */
         if (r && r != -EIO)
             break;
         r = 0;
         key_bytes(&key, k, klen);
-        txn_del(f.t, &key);
+        txn_del(f->t, &key);
         n++;
     }
     idx_iter_free(it);
     if (r == 0 && n < max)
-        txn_del(f.t, &g);
-    if (r < 0) {
+        txn_del(f->t, &g);
+    return r < 0 ? r : n;
+}
+
+/* From *from on, in one transaction. 1 and more: so much was done; *from is where to go on. */
+static int collect_from(struct engine *e, struct key *from, int max)
+{
+    struct freeing f = {.t = txn_new(e)};
+    uint64_t cont, ino;
+    int done = 0, r = 0, err = 0;
+
+    if (!f.t)
+        return -ENOMEM;
+    txn_set_reserved(f.t);
+    while (done < max) {
+        struct key next = *from;
+        int want = max - done < (int)DATA_STEP_CHUNKS ? max - done : (int)DATA_STEP_CHUNKS, n;
+        r = garbage_next(e, &next, &cont, &ino);
+        if (r != 1)
+            break;
+        n = collect_object(e, &f, cont, ino, want);
+        if (n < 0)
+            err = n; /* one that is damaged does not keep the others */
+        else
+            done += n > 0 ? n : 1;
+        if (n == want)
+            break; /* there may be more of it: after the commit, which these are gone by */
+        *from = next;
+    }
+    if (!done) {
         txn_drop(f.t);
-        return r;
+        return r < 0 ? r : err;
     }
     r = txn_commit(f.t, NULL);
-    return r ? r : n;
+    return r ? r : done;
 }
 
 int data_collect(struct engine *e, int max)
 {
-    struct key from = key_begin(KEY_GARBAGE);
-    uint64_t cont, ino;
-    int done = 0, r = 0, err = 0;
-    scoped_lock(&e->data->collect_lock);
+    struct data_state *d = e->data;
+    struct key start = key_begin(KEY_GARBAGE);
+    int r;
+    scoped_lock(&d->collect_lock);
 
-    while (done < max && (r = garbage_next(e, &from, &cont, &ino)) == 1) {
-        int want = max - done < (int)DATA_STEP_CHUNKS ? max - done : (int)DATA_STEP_CHUNKS;
-        int n = collect_object(e, cont, ino, want);
-        /* One that is damaged does not keep the others. */
-        if (n < 0)
-            err = n;
-        else
-            done += n > 0 ? n : 1;
+    /* Not each time from the start: the index walks over every entry that was deleted there a short time ago. */
+    if (!d->collect_at.len)
+        d->collect_at = start;
+    r = collect_from(e, &d->collect_at, max);
+    if (r <= 0 && d->collect_at.len != start.len) {
+        int err = r;
+        d->collect_at = start;
+        r = collect_from(e, &d->collect_at, max);
+        r = r ? r : err;
     }
-    return done ? done : r < 0 ? r : err;
+    if (r < 0)
+        d->collect_at = start;
+    return r;
 }

@@ -45,6 +45,7 @@ struct data_state {
     _Atomic uint32_t *seen; /* places of long reads, see queue.c */
     uint32_t nseen;
     pthread_mutex_t collect_lock; /* one collector at a time: a chunk is deleted once */
+    struct key collect_at;        /* where the collector goes on */
     /* Counters. */
     _Atomic uint64_t ops[PST_OP_KINDS], read_bytes, write_bytes, redone, cache_hits, cache_misses;
 };

@@ -13,6 +13,7 @@
 
 #define GC_CHUNKS     64                    /* chunks per step of data_collect */
 #define GC_IDLE_NS    (1 * NSEC_PER_SEC)    /* looks for work by itself this often */
+#define GC_GATHER_NS  (50 * NSEC_PER_MSEC)  /* after a kick: what is deleted in a row goes together */
 #define GC_RETRY_NS   (5 * NSEC_PER_SEC)    /* after an error */
 #define PRUNE_EVERY_NS (3600 * NSEC_PER_SEC) /* also the time that clients have to come back after a restart */
 
@@ -236,17 +237,22 @@ static void prune_if_due(struct ns *ns)
         log_debug("reply records dropped: %lld", (long long)n);
 }
 
-static void wait_for_work(struct ns *ns, uint64_t timeout_ns)
+/* gc_lock held. Until a kick, if that counts, or the time. */
+static void wait_until(struct ns *ns, uint64_t t, bool kick_counts)
 {
-    struct timespec until;
-    uint64_t t = now_ns() + timeout_ns;
+    struct timespec until = {(time_t)(t / NSEC_PER_SEC), (long)(t % NSEC_PER_SEC)};
 
-    until.tv_sec = (time_t)(t / NSEC_PER_SEC);
-    until.tv_nsec = (long)(t % NSEC_PER_SEC);
-    scoped_lock(&ns->gc_lock);
-    while (!ns->gc_stop && !ns->gc_kicked)
+    while (!ns->gc_stop && !(kick_counts && ns->gc_kicked))
         if (pthread_cond_timedwait(&ns->gc_cond, &ns->gc_lock, &until))
             break;
+}
+
+static void wait_for_work(struct ns *ns, uint64_t timeout_ns)
+{
+    scoped_lock(&ns->gc_lock);
+    wait_until(ns, now_ns() + timeout_ns, true);
+    if (ns->gc_kicked)
+        wait_until(ns, now_ns() + GC_GATHER_NS, false);
     ns->gc_kicked = false;
 }
 
@@ -280,6 +286,8 @@ static void *gc_main(void *arg)
 void gc_kick(struct ns *ns)
 {
     scoped_lock(&ns->gc_lock);
+    if (ns->gc_kicked)
+        return;
     ns->gc_kicked = true;
     pthread_cond_signal(&ns->gc_cond);
 }

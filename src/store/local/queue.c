@@ -176,11 +176,34 @@ static void synced(struct sync_wait *w, int err)
 
 enum data_next op_start_sync(struct data_op *o, uint64_t lsn, enum data_next (*then)(struct data_op *o))
 {
+    struct queue *q = o->q;
+
     o->state = then;
     o->sync = (struct sync_wait){.lsn = lsn, .fn = synced};
-    o->q->syncing++;
-    eng_sync_async(o->e, &o->sync);
+    q->syncing++;
+    /* Whoever has one operation only may be about to wait for it: then that thread makes the pass itself. */
+    if (q->depth == 1 && q->poll_fd < 0)
+        q->held = o;
+    else
+        eng_sync_async(o->e, &o->sync);
     return NEXT_SYNC;
+}
+
+/* The sync that was held back: in this thread if it waits for it without a time, else by the sync thread. */
+static void sync_held(struct queue *q, uint64_t timeout_ns)
+{
+    struct data_op *o = q->held;
+
+    if (!o)
+        return;
+    q->held = NULL;
+    if (timeout_ns != UINT64_MAX) {
+        eng_sync_async(o->e, &o->sync);
+        return;
+    }
+    o->io_err = eng_sync(o->e, o->sync.lsn);
+    q->syncing--;
+    run(o);
 }
 
 static void sync_progress(struct queue *q)
@@ -333,6 +356,7 @@ int data_queue_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint
     int n = 0;
 
     for (;;) {
+        sync_held(q, timeout_ns);
         if (list_empty(&q->done) || q->syncing || q->event_set)
             sync_progress(q);
         if (list_empty(&q->done) || q->io_inflight)
@@ -340,7 +364,7 @@ int data_queue_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint
         ready_progress(q);
         if (!list_empty(&q->done) || q->inflight == 0 || left == 0)
             break;
-        if (list_empty(&q->ready))
+        if (list_empty(&q->ready) && !q->held)
             wait_for_any(q, left);
         if (start) {
             uint64_t spent = now_ns() - start;
@@ -371,6 +395,8 @@ int data_queue_fd(struct pst_queue *pq)
         return r;
     }
     q->poll_fd = fd;
+    if (q->held)
+        eng_sync_async(q->e, &take_ptr(q->held)->sync);
     set_event(q);
     return fd;
 }

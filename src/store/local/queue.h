@@ -13,6 +13,7 @@ struct queue {
     uint32_t depth, inflight; /* operations: at most, and submitted but not reaped */
     uint32_t io_inflight;     /* requests in the I/O context */
     uint32_t syncing;         /* operations that wait for the log */
+    struct data_op *held;     /* one of them that nobody has asked the log for yet */
 
     /* An operation is on one of these, or waits for its requests. */
     struct list free;

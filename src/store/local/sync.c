@@ -40,6 +40,7 @@ struct sync {
     uint64_t want;            /* the highest LSN that someone waits for asynchronously */
     uint64_t oldest_ns;       /* when the first record of the queue was committed */
     bool writing;             /* a pass is under way: it owns the log's writer */
+    bool resting;             /* the sync thread waits without a time */
     uint64_t marked, pass_ns; /* `durable` that a mark or record in the log states; end of the last pass */
     _Atomic int err;          /* -EIO: read-only from then on */
     _Atomic bool data_dirty;
@@ -230,7 +231,9 @@ static void *sync_main(void *arg)
         if (due <= now_ns()) {
             pass(e, false);
         } else if (due == UINT64_MAX) {
+            s->resting = true;
             pthread_cond_wait(&s->work, &s->mu);
+            s->resting = false;
         } else {
             struct timespec t = {.tv_sec = (time_t)(due / NSEC_PER_SEC), .tv_nsec = (long)(due % NSEC_PER_SEC)};
             pthread_cond_timedwait(&s->work, &s->mu, &t);
@@ -305,7 +308,8 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
     s->last = lsn;
     if (!before) {
         s->oldest_ns = now_ns();
-        pthread_cond_signal(&s->work);
+        if (s->resting) /* else it looks again in time: nothing is due later than what was committed now */
+            pthread_cond_signal(&s->work);
     } else if (s->queue.len > QUEUE_WRITE && before <= QUEUE_WRITE) {
         pthread_cond_signal(&s->work);
     }
