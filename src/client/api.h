@@ -44,6 +44,7 @@ int api_options(const struct pst_options *in, struct cl_options *ret, struct pst
 
 struct api_where {
     uint64_t parent;             /* directory of the last name; 0: the path ends in "/", "." or ".." */
+    char walk[PST_WALK_MAX + 1]; /* the way to it from `parent` (struct pst_ctx), mostly "" */
     char name[PST_NAME_MAX + 1]; /* "" then */
     bool exists;
     bool slash; /* the path ends with '/': it must be a directory */
@@ -56,6 +57,14 @@ int api_walk(struct pst_fs *fs, const char *path, bool follow, bool missing_ok, 
  * ret->exists is false, unless it has a '/' behind it or is "." or "..". Symbolic links before it are followed.
  */
 int api_walk_name(struct pst_fs *fs, const char *path, bool missing_ok, struct api_where *ret);
+/*
+ * A path that names nothing but directories and a last name: then false, or true and ret has them as they are, so that
+ * one request resolves the path and does what is to be done. If that fails with api_walk_needed, the path is to be walked.
+ */
+bool api_split(struct pst_fs *fs, const char *path, struct api_where *ret);
+bool api_walk_needed(int r);
+/* An object that is there: as api_walk, in one request where that is possible. */
+int api_look(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret);
 /* The number of an existing object, with attributes that count pending writes. */
 int api_find(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret);
 void api_stat(const struct client *c, const struct pst_attr *a, struct stat *ret);

@@ -29,22 +29,44 @@ static int openable(uint32_t mode, bool exclusive)
     return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? -EISDIR : S_ISLNK(mode) ? -ELOOP : -ENXIO;
 }
 
+static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mode_t mode, struct cl_file **ret)
+{
+    return cl_create(fs->k->c, &fs->k->cred, w->parent, w->walk[0] ? w->walk : NULL, w->name, mode & 07777, flags, ret,
+                     NULL);
+}
+
 /*
  * The usual case of O_CREAT without a look at the name before: true, and the call's result. False: the name may be a link
- * to follow, or a file in a directory that may not be written; a look tells.
+ * to follow, or a file in a directory that may not be written, or there is a link on the way; a look tells.
  */
 static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
                            int *ret_result)
 {
+    bool exclusive = flags & O_EXCL;
     struct api_where w;
-    int r = api_walk_name(fs, path, true, &w);
+    int r;
 
-    if (r == 0 && (!w.parent || w.slash))
-        return false;
+    if (!api_split(fs, path, &w)) {
+        r = exclusive ? -EINVAL : api_walk_name(fs, path, true, &w);
+        if (exclusive || (r == 0 && (!w.parent || w.slash)))
+            return false;
+    } else {
+        r = 0;
+    }
     if (r == 0)
-        r = cl_create(fs->k->c, &fs->k->cred, w.parent, w.name, mode & 07777, flags, ret, NULL);
+        r = create_at(fs, &w, flags, mode, ret);
     *ret_result = r;
-    return r == 0 || r == -ECHILD;
+    return r == 0 || r == -ECHILD || (exclusive && !api_walk_needed(r));
+}
+
+static int look(struct pst_fs *fs, const char *path, bool follow, bool create, bool exclusive, struct api_where *ret)
+{
+    if (exclusive)
+        return api_walk_name(fs, path, true, ret);
+    if (create)
+        return api_walk(fs, path, follow, true, ret);
+    ret->exists = true;
+    return api_look(fs, path, follow, &ret->attr);
 }
 
 static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret)
@@ -54,11 +76,11 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
     struct api_where w;
     int r;
 
-    if (create && !exclusive && create_at_once(fs, path, flags, mode, ret, &r))
+    if (create && create_at_once(fs, path, flags, mode, ret, &r))
         return r;
     /* A file may go or come between the look and the call: look again then, a few times. */
     for (int tries = 0; tries < 8; tries++) {
-        r = exclusive ? api_walk_name(fs, path, true, &w) : api_walk(fs, path, follow, create, &w);
+        r = look(fs, path, follow, create, exclusive, &w);
         if (r == 0 && !w.exists && w.slash)
             r = -EISDIR;
         if (r == 0 && w.exists)
@@ -66,7 +88,7 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
         if (r < 0)
             return r;
         r = w.exists ? cl_open(fs->k->c, &fs->k->cred, w.attr.ino, flags, ret, NULL)
-                     : cl_create(fs->k->c, &fs->k->cred, w.parent, w.name, mode & 07777, flags, ret, NULL);
+                     : create_at(fs, &w, flags, mode, ret);
         if (r != -ENOENT || !w.exists)
             return r;
     }

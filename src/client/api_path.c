@@ -9,6 +9,7 @@
 
 #define CTX(fs) (&(struct pst_ctx){.cred = &(fs)->k->cred})
 #define CONT(fs) cl_cont((fs)->k->c)
+#define CTX_AT(fs, w) (&(struct pst_ctx){.cred = &(fs)->k->cred, .walk = (w)->walk[0] ? (w)->walk : NULL})
 /* Every call with a path begins so. */
 #define CHECK_ARGS(call, cond)                                                                                         \
     do {                                                                                                               \
@@ -40,29 +41,51 @@ int pst_lstat(struct pst_fs *fs, const char *path, struct stat *ret_st)
 
 int pst_access(struct pst_fs *fs, const char *path, int mode)
 {
-    struct api_where w;
+    struct pst_attr a;
     int r;
 
     CHECK_ARGS("pst_access", fs && path && !(mode & ~(R_OK | W_OK | X_OK)));
-    r = api_walk(fs, path, true, false, &w);
+    r = api_look(fs, path, true, &a);
     if (r == 0)
-        r = pst_perm_access(&fs->k->cred, &w.attr, mode);
+        r = pst_perm_access(&fs->k->cred, &a, mode);
     return (int)api_result("pst_access", path, r);
+}
+
+/* ---- what makes or removes a name ---- */
+
+typedef int name_fn(struct pst_fs *fs, const struct api_where *w, const void *arg);
+
+/* Calls fn with the place of the path's last name: in one request if the path can be resolved with it. */
+static int at_name(struct pst_fs *fs, const char *path, bool missing_ok, name_fn *fn, const void *arg)
+{
+    struct api_where w;
+    int r = -ELOOP;
+
+    if (!api_mine(fs->k))
+        return -ECHILD;
+    if (api_split(fs, path, &w))
+        r = fn(fs, &w, arg);
+    if (!api_walk_needed(r))
+        return r;
+    r = api_walk_name(fs, path, missing_ok, &w);
+    return r < 0 ? r : fn(fs, &w, arg);
+}
+
+static int make_at(struct pst_fs *fs, const struct api_where *w, const void *arg)
+{
+    const struct pst_new *in = arg;
+    struct pst_attr a;
+
+    if (w->exists)
+        return -EEXIST;
+    if (w->slash && !S_ISDIR(in->mode))
+        return -ENOENT;
+    return pst_store_make(CONT(fs), CTX_AT(fs, w), w->parent, w->name, in, &a, NULL);
 }
 
 static int make(struct pst_fs *fs, const char *call, const char *path, const struct pst_new *in)
 {
-    struct api_where w;
-    struct pst_attr a;
-    int r = api_walk_name(fs, path, true, &w);
-
-    if (r == 0 && w.exists)
-        r = -EEXIST;
-    if (r == 0 && w.slash && !S_ISDIR(in->mode))
-        r = -ENOENT;
-    if (r == 0)
-        r = pst_store_make(CONT(fs), CTX(fs), w.parent, w.name, in, &a, NULL);
-    return (int)api_result(call, path, r);
+    return (int)api_result(call, path, at_name(fs, path, true, make_at, in));
 }
 
 int pst_mkdir(struct pst_fs *fs, const char *path, mode_t mode)
@@ -87,13 +110,13 @@ int pst_symlink(struct pst_fs *fs, const char *target, const char *path)
 int64_t pst_readlink(struct pst_fs *fs, const char *path, char *ret_target, size_t size)
 {
     char target[PST_SYMLINK_MAX + 1];
-    struct api_where w;
+    struct pst_attr a;
     int r;
 
     CHECK_ARGS("pst_readlink", fs && path && ret_target);
-    r = api_walk(fs, path, false, false, &w);
+    r = api_look(fs, path, false, &a);
     if (r == 0)
-        r = S_ISLNK(w.attr.mode) ? pst_store_readlink(CONT(fs), CTX(fs), w.attr.ino, target, sizeof target) : -EINVAL;
+        r = S_ISLNK(a.mode) ? pst_store_readlink(CONT(fs), CTX(fs), a.ino, target, sizeof target) : -EINVAL;
     if (r >= 0 && (size_t)r + 1 > size)
         r = -ERANGE;
     if (r >= 0)
@@ -103,13 +126,13 @@ int64_t pst_readlink(struct pst_fs *fs, const char *path, char *ret_target, size
 
 int pst_link(struct pst_fs *fs, const char *from, const char *to)
 {
-    struct api_where a, b;
-    struct pst_attr attr;
+    struct api_where b;
+    struct pst_attr a, attr;
     int r;
 
     CHECK_ARGS("pst_link", fs && from && to);
-    r = api_walk(fs, from, false, false, &a);
-    if (r == 0 && S_ISDIR(a.attr.mode))
+    r = api_look(fs, from, false, &a);
+    if (r == 0 && S_ISDIR(a.mode))
         r = -EPERM;
     if (r == 0)
         r = api_walk_name(fs, to, true, &b);
@@ -118,22 +141,22 @@ int pst_link(struct pst_fs *fs, const char *from, const char *to)
     if (r == 0 && b.slash)
         r = -ENOENT;
     if (r == 0)
-        r = pst_store_link(CONT(fs), CTX(fs), a.attr.ino, b.parent, b.name, &attr);
+        r = pst_store_link(CONT(fs), CTX(fs), a.ino, b.parent, b.name, &attr);
     return (int)api_result("pst_link", to, r);
+}
+
+static int unlink_at(struct pst_fs *fs, const struct api_where *w, const void *arg)
+{
+    (void)arg;
+    if (w->exists && S_ISDIR(w->attr.mode))
+        return -EISDIR;
+    return pst_store_unlink(CONT(fs), CTX_AT(fs, w), w->parent, w->name);
 }
 
 int pst_unlink(struct pst_fs *fs, const char *path)
 {
-    struct api_where w;
-    int r;
-
     CHECK_ARGS("pst_unlink", fs && path);
-    r = api_walk_name(fs, path, false, &w);
-    if (r == 0 && w.exists && S_ISDIR(w.attr.mode))
-        r = -EISDIR;
-    if (r == 0)
-        r = pst_store_unlink(CONT(fs), CTX(fs), w.parent, w.name);
-    return (int)api_result("pst_unlink", path, r);
+    return (int)api_result("pst_unlink", path, at_name(fs, path, false, unlink_at, NULL));
 }
 
 /* "a/." and "a/..": POSIX wants EINVAL and ENOTEMPTY of rmdir; the root is busy. */
@@ -148,16 +171,15 @@ static int rmdir_unnamed(const char *path)
     return path[n - 1] == '.' ? -EINVAL : -EBUSY;
 }
 
+static int rmdir_at(struct pst_fs *fs, const struct api_where *w, const void *path)
+{
+    return !w->parent ? rmdir_unnamed(path) : pst_store_rmdir(CONT(fs), CTX_AT(fs, w), w->parent, w->name);
+}
+
 int pst_rmdir(struct pst_fs *fs, const char *path)
 {
-    struct api_where w;
-    int r;
-
     CHECK_ARGS("pst_rmdir", fs && path);
-    r = api_walk_name(fs, path, false, &w);
-    if (r == 0)
-        r = !w.parent ? rmdir_unnamed(path) : pst_store_rmdir(CONT(fs), CTX(fs), w.parent, w.name);
-    return (int)api_result("pst_rmdir", path, r);
+    return (int)api_result("pst_rmdir", path, at_name(fs, path, false, rmdir_at, path));
 }
 
 int pst_rename(struct pst_fs *fs, const char *from, const char *to, unsigned int flags)
@@ -183,13 +205,13 @@ int pst_rename(struct pst_fs *fs, const char *from, const char *to, unsigned int
 static int set(struct pst_fs *fs, const char *call, const char *path, bool follow, uint32_t mask,
                const struct pst_attr *in)
 {
-    struct api_where w;
-    int r = api_walk(fs, path, follow, false, &w);
+    struct pst_attr a;
+    int r = api_look(fs, path, follow, &a);
 
-    if (r == 0 && mask & PST_SET_SIZE && !S_ISREG(w.attr.mode))
-        r = S_ISDIR(w.attr.mode) ? -EISDIR : -EINVAL;
+    if (r == 0 && mask & PST_SET_SIZE && !S_ISREG(a.mode))
+        r = S_ISDIR(a.mode) ? -EISDIR : -EINVAL;
     if (r == 0 && mask)
-        r = cl_setattr(fs->k->c, &fs->k->cred, w.attr.ino, mask, in, NULL);
+        r = cl_setattr(fs->k->c, &fs->k->cred, a.ino, mask, in, NULL);
     return (int)api_result(call, path, r);
 }
 
@@ -264,49 +286,49 @@ int pst_fsync_dir(struct pst_fs *fs, const char *path)
 int pst_setxattr(struct pst_fs *fs, const char *path, const char *name, const void *value, size_t size, int flags,
                  int path_flags)
 {
-    struct api_where w;
+    struct pst_attr a;
     int r;
 
     CHECK_ARGS("pst_setxattr", fs && path && name && (value || !size) && !(path_flags & ~PST_NOFOLLOW));
-    r = api_walk(fs, path, !path_flags, false, &w);
+    r = api_look(fs, path, !path_flags, &a);
     if (r == 0)
-        r = pst_store_setxattr(CONT(fs), CTX(fs), w.attr.ino, name, value, size, (uint32_t)flags);
+        r = pst_store_setxattr(CONT(fs), CTX(fs), a.ino, name, value, size, (uint32_t)flags);
     return (int)api_result("pst_setxattr", path, r);
 }
 
 int64_t pst_getxattr(struct pst_fs *fs, const char *path, const char *name, void *ret_value, size_t size,
                      int path_flags)
 {
-    struct api_where w;
+    struct pst_attr a;
     int64_t r;
 
     CHECK_ARGS("pst_getxattr", fs && path && name && (ret_value || !size) && !(path_flags & ~PST_NOFOLLOW));
-    r = api_walk(fs, path, !path_flags, false, &w);
+    r = api_look(fs, path, !path_flags, &a);
     if (r == 0)
-        r = pst_store_getxattr(CONT(fs), CTX(fs), w.attr.ino, name, ret_value, size);
+        r = pst_store_getxattr(CONT(fs), CTX(fs), a.ino, name, ret_value, size);
     return api_result("pst_getxattr", path, r);
 }
 
 int64_t pst_listxattr(struct pst_fs *fs, const char *path, char *ret_names, size_t size, int path_flags)
 {
-    struct api_where w;
+    struct pst_attr a;
     int64_t r;
 
     CHECK_ARGS("pst_listxattr", fs && path && (ret_names || !size) && !(path_flags & ~PST_NOFOLLOW));
-    r = api_walk(fs, path, !path_flags, false, &w);
+    r = api_look(fs, path, !path_flags, &a);
     if (r == 0)
-        r = pst_store_listxattr(CONT(fs), CTX(fs), w.attr.ino, ret_names, size);
+        r = pst_store_listxattr(CONT(fs), CTX(fs), a.ino, ret_names, size);
     return api_result("pst_listxattr", path, r);
 }
 
 int pst_removexattr(struct pst_fs *fs, const char *path, const char *name, int path_flags)
 {
-    struct api_where w;
+    struct pst_attr a;
     int r;
 
     CHECK_ARGS("pst_removexattr", fs && path && name && !(path_flags & ~PST_NOFOLLOW));
-    r = api_walk(fs, path, !path_flags, false, &w);
+    r = api_look(fs, path, !path_flags, &a);
     if (r == 0)
-        r = pst_store_removexattr(CONT(fs), CTX(fs), w.attr.ino, name);
+        r = pst_store_removexattr(CONT(fs), CTX(fs), a.ino, name);
     return (int)api_result("pst_removexattr", path, r);
 }

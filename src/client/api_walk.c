@@ -1,4 +1,7 @@
-/* From paths to objects: the library follows symbolic links itself, one look-up for each name. */
+/*
+ * From paths to objects. A path without symbolic links goes to the server as it is; otherwise the library follows them,
+ * one look-up for each name.
+ */
 #include "api.h"
 
 #include "store/perm.h"
@@ -158,16 +161,74 @@ int api_walk_name(struct pst_fs *fs, const char *path, bool missing_ok, struct a
     return run(&w, path, missing_ok, ret);
 }
 
-int api_find(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret)
+bool api_split(struct pst_fs *fs, const char *path, struct api_where *ret)
+{
+    size_t way = 0, name = 0;
+    char *to = ret->walk;
+
+    if (strnlen(path, PATH_BYTES) == PATH_BYTES)
+        return false;
+    *ret = (struct api_where){.parent = path[0] == '/' ? PST_ROOT_INO : fs->dir};
+    for (const char *p = path + strspn(path, "/"); *p; p += strspn(p, "/")) {
+        size_t n = strcspn(p, "/");
+        if (n > PST_NAME_MAX || (p[0] == '.' && (n == 1 || (n == 2 && p[1] == '.'))))
+            return false;
+        if (way + n + 1 > PST_WALK_MAX)
+            return false;
+        way += way ? 1 : 0; /* over the end of the name before */
+        memcpy(to + way, p, n);
+        name = way;
+        way += n;
+        to[way] = '/';
+        p += n;
+    }
+    if (!way || path[strlen(path) - 1] == '/')
+        return false;
+    to[way] = '\0';
+    memcpy(ret->name, to + name, way - name + 1);
+    to[name ? name - 1 : 0] = '\0';
+    return true;
+}
+
+bool api_walk_needed(int r)
+{
+    /* A symbolic link on the way; or a server that knows names only. */
+    return r == -ELOOP || r == -EINVAL || r == -ENAMETOOLONG;
+}
+
+int api_look(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret)
 {
     struct api_where w;
-    int r = api_walk(fs, path, follow, false, &w);
+    struct pst_attr a;
+    int r = -ELOOP;
+
+    if (!api_mine(fs->k))
+        return -ECHILD;
+    if (api_split(fs, path, &w)) {
+        struct pst_ctx ctx = {.cred = &fs->k->cred, .walk = w.walk[0] ? w.walk : NULL};
+        r = pst_store_lookup(cl_cont(fs->k->c), &ctx, w.parent, w.name, &a);
+        if (r == 0 && follow && S_ISLNK(a.mode))
+            r = -ELOOP;
+    }
+    if (api_walk_needed(r)) {
+        r = api_walk(fs, path, follow, false, &w);
+        a = w.attr;
+    }
+    if (r == 0)
+        *ret = a;
+    return r;
+}
+
+int api_find(struct pst_fs *fs, const char *path, bool follow, struct pst_attr *ret)
+{
+    struct pst_attr a;
+    int r = api_look(fs, path, follow, &a);
 
     if (r < 0)
         return r;
-    if (S_ISREG(w.attr.mode) && cl_has_dirty(fs->k->c))
-        return cl_getattr(fs->k->c, &fs->k->cred, w.attr.ino, ret);
-    *ret = w.attr;
+    if (S_ISREG(a.mode) && cl_has_dirty(fs->k->c))
+        return cl_getattr(fs->k->c, &fs->k->cred, a.ino, ret);
+    *ret = a;
     return 0;
 }
 

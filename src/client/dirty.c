@@ -113,8 +113,8 @@ static void buf_done(struct cl_op *o)
     free(b);
 }
 
-/* inode.lock held. */
-static void buf_submit(struct cl_buf *b)
+/* inode.lock held. From now on it is on the way. */
+static void take_off(struct cl_buf *b)
 {
     struct cl_inode *i = b->i;
 
@@ -124,12 +124,21 @@ static void buf_submit(struct cl_buf *b)
         scoped_lock(&i->c->lock);
         list_del(&i->dirty);
     }
+}
+
+static struct pst_op write_op(struct cl_buf *b, uint32_t flags)
+{
     b->iov = (struct iovec){b->mem->data, b->len};
-    b->o = (struct cl_op){
-        .op = {.kind = PST_OP_WRITE, .cont = i->c->cont, .ino = i->ino, .offset = b->offset, .length = b->len,
-               .iov = &b->iov, .iovcnt = 1},
-        .done = buf_done};
-    cl_op_submit(i->c, &b->o);
+    return (struct pst_op){.kind = PST_OP_WRITE, .flags = flags, .cont = b->i->c->cont, .ino = b->i->ino,
+                           .offset = b->offset, .length = b->len, .iov = &b->iov, .iovcnt = 1};
+}
+
+/* inode.lock held. */
+static void buf_submit(struct cl_buf *b)
+{
+    take_off(b);
+    b->o = (struct cl_op){.op = write_op(b, 0), .done = buf_done};
+    cl_op_submit(b->i->c, &b->o);
 }
 
 static void submit_idle(struct cl_inode *i)
@@ -359,6 +368,32 @@ void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len)
     serial = i->serial; /* a writer who goes on must not keep us here for ever */
     while (flying_overlaps(i, offset, len, serial))
         pthread_cond_wait(&i->changed, &i->lock);
+}
+
+bool cl_dirty_flush_one(struct cl_inode *i, bool durable)
+{
+    struct cl_buf *b;
+    uint64_t failures;
+    int r = -EOPNOTSUPP;
+
+    scoped_lock(&i->lock);
+    if (i->nidle != 1 || !list_empty(&i->flying))
+        return false;
+    failures = i->failures;
+    b = list_entry(i->idle.next, struct cl_buf, link);
+    take_off(b);
+    pthread_mutex_unlock(&i->lock);
+    if (b->len <= PST_SMALL_MAX)
+        r = pst_store_write(i->c->cont, i->ino, b->offset, b->mem->data, b->len, durable);
+    if (r == -EOPNOTSUPP) {
+        struct pst_op op = write_op(b, durable ? PST_OPF_DSYNC : 0);
+        b->o.op.result = cl_op_run(i->c, &op);
+    } else {
+        b->o.op.result = r < 0 ? r : (int64_t)b->len;
+    }
+    buf_done(&b->o);
+    pthread_mutex_lock(&i->lock);
+    return i->failures == failures;
 }
 
 void cl_dirty_flush_client(struct client *c)

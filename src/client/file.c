@@ -146,10 +146,10 @@ int cl_open(struct client *c, const struct pst_cred *cred, uint64_t ino, int fla
     return 0;
 }
 
-int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, const char *name, uint32_t mode,
-              int flags, struct cl_file **ret, struct pst_attr *ret_attr)
+int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, const char *walk, const char *name,
+              uint32_t mode, int flags, struct cl_file **ret, struct pst_attr *ret_attr)
 {
-    struct pst_ctx ctx = {.cred = cred};
+    struct pst_ctx ctx = {.cred = cred, .walk = walk};
     struct pst_new in = {.mode = S_IFREG | (mode & 07777), .exclusive = flags & O_EXCL};
     bool trunc = flags & O_TRUNC && (flags & O_ACCMODE) != O_RDONLY, created = false;
     bool dirty;
@@ -176,6 +176,7 @@ int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, co
     f->changed = created || trunc;
     atomic_fetch_add(&f->i->gen, 1);
     if (!created && dirty) {
+        ctx.walk = NULL;
         cl_dirty_flush(f->i, 0, CL_ALL);
         r = trunc ? cl_setattr(c, cred, a.ino, PST_SET_SIZE, &(struct pst_attr){.size = 0}, &a)
                   : pst_store_getattr(c->cont, &ctx, a.ino, &a);
@@ -400,6 +401,7 @@ int cl_flush(struct cl_file *f)
 {
     if (!mine(f->c))
         return -ECHILD;
+    cl_dirty_flush_one(f->i, false);
     cl_dirty_flush(f->i, 0, CL_ALL);
     return atomic_load(&f->err);
 }
@@ -413,13 +415,15 @@ static int sync_op(struct client *c, enum pst_op_kind kind, uint64_t ino)
 
 int cl_flush_durable(struct cl_file *f)
 {
-    int r, failed, others, none = 0;
+    int r = 0, failed, others, none = 0;
 
     if (!mine(f->c))
         return -ECHILD;
     atomic_store(&f->changed, false); /* first: a write meanwhile sets it again */
-    cl_dirty_flush(f->i, 0, CL_ALL);
-    r = sync_op(f->c, PST_OP_FSYNC, f->i->ino);
+    if (!cl_dirty_flush_one(f->i, true)) {
+        cl_dirty_flush(f->i, 0, CL_ALL);
+        r = sync_op(f->c, PST_OP_FSYNC, f->i->ino);
+    }
     /* The bytes that other handles had pending are to be durable too: that they are not, is told to each that asks. */
     others = cl_dirty_others_failed(f);
     if (others)

@@ -200,6 +200,7 @@ static void session_free(struct session *s)
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->quiet);
     pst_wipe(s->facts.data_key, sizeof s->facts.data_key);
     free(s->token_file);
     free(s->ca_file);
@@ -230,6 +231,8 @@ static struct session *session_new(const struct session_config *cfg, const struc
     pthread_mutex_init(&s->lock, NULL);
     session_cond_init(&s->changed);
     session_cond_init(&s->work);
+    session_cond_init(&s->quiet);
+    list_init(&s->callers);
     list_init(&s->tickets);
     for (size_t i = 0; i < WAITER_BUCKETS; i++)
         list_init(&s->waiters[i]);

@@ -2,7 +2,7 @@
  * The session: what its parts know of one another.
  *
  *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots
- *   session_call.c     requests over the stream, its receiving thread            session_open.c    talking to
+ *   session_call.c     requests over the stream     session_recv.c   their replies     session_open.c    talking to
  *   SessionService
  *
  * The keeper is the only thread that changes the session or the stream. Calls run under `lock` while they look at both;
@@ -70,13 +70,19 @@ struct session {
     bool up;           /* calls may go */
     bool resuming;     /* only calls of the hook may go */
     bool dead;         /* the server does not know the session: open a new one */
-    bool stream_over;  /* the receiving thread has ended, or is about to */
+    bool stream_over;  /* nobody reads any more */
     bool verify;       /* somebody met ESTALE: ask whether the session lives */
     uint64_t verified; /* counts answers to that */
     struct session_channel *channel;
     struct rpc_stream *stream;
     bool receiving;
-    pthread_t receiver;
+    pthread_t receiver;   /* the stream's thread */
+    bool reading;         /* one thread is in rpc_stream_recv */
+    bool read_now;        /* the stream's thread is to read without a pause */
+    pthread_cond_t quiet; /* it sleeps here; monotonic */
+    uint64_t replies;     /* counts them */
+    uint32_t nasync;      /* waiters of session_begin that are not lazy */
+    struct list callers;  /* struct session_waiter.caller */
     struct session_facts facts;
     uint64_t epoch, reconnects;
     uint64_t renew_at_ns;
@@ -91,6 +97,16 @@ struct session {
     bool range_used[PST_SLOTS_MAX]; /* at the first slot of a range that a queue has */
 };
 
+/* Who stands in session_call and waits. */
+struct session_waiter {
+    struct session_async a; /* tag and place in the table */
+    struct list caller;
+    pthread_cond_t cond;
+    bool done;
+    int err; /* -ECONNRESET: send it again */
+    PB(NamespaceReply) * reply;
+};
+
 /* session_open.c: network calls of the keeper; no lock held. */
 int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size);
 int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uint32_t *ret_lease_ms);
@@ -102,9 +118,18 @@ int session_channel_open(struct session *s, char *err, size_t err_size);
 struct session_channel *session_channel_ref(struct session *s);
 void session_channel_unref(struct session *s, struct session_channel *ch); /* lock not held; accepts NULL */
 
-/* session_call.c */
+/* session_recv.c; lock held, but for the stream's start and stop. */
 int session_stream_start(struct session *s);
 void session_stream_stop(struct session *s);
+struct list *session_bucket(struct session *s, uint64_t tag);
+void session_waiter_init(struct session *s, struct session_waiter *w);
+void session_waiter_done(struct session_waiter *w);
+/* Until w is done; 0, or -ETIMEDOUT, and its request is forgotten. */
+int session_wait_reply(struct session *s, struct session_waiter *w, uint64_t deadline_ns);
+/* Something is to come, or to go out, that no caller waits for. */
+void session_read_soon(struct session *s);
+
+/* session_call.c */
 /* Was the -ESTALE that a request met about the session itself? Waits for the keeper's answer. */
 bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns);
 /* Waits on a condition variable with the monotonic clock; false: the deadline has passed. */

@@ -1,26 +1,12 @@
-/*
- * Requests over the stream. Each has a tag and a waiter; the receiving thread unpacks a reply and hands it to the
- * waiter of its tag. When the stream ends, all waiters are told and send their requests again once the keeper has a new
- * one.
- */
+/* Requests over the stream, one try and again after a break. Who reads the replies: session_recv.c. */
 #include "session.h"
 
 #include "base/err.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
-#define NS_STREAM   "/penstock.v1.NamespaceService/Stream"
 #define FULL_WAIT_NS (NSEC_PER_MSEC / 2) /* the stream's queue is full: look again */
-
-struct waiter {
-    struct session_async a; /* tag and place in the table */
-    pthread_cond_t cond;
-    bool done;
-    int err; /* -ECONNRESET: send it again */
-    PB(NamespaceReply) * reply;
-};
 
 void session_cond_init(pthread_cond_t *c)
 {
@@ -51,129 +37,6 @@ void session_broken(struct session *s)
 {
     s->up = false;
     pthread_cond_signal(&s->work);
-}
-
-/* ---- receiving ---- */
-
-static struct list *bucket(struct session *s, uint64_t tag)
-{
-    return &s->waiters[tag % WAITER_BUCKETS];
-}
-
-static void sync_fn(struct session_async *a, int err)
-{
-    struct waiter *w = container_of(a, struct waiter, a);
-
-    w->err = err;
-    w->done = true;
-    pthread_cond_signal(&w->cond);
-}
-
-/* Lock held. An asynchronous waiter's fn runs without it. */
-static void hand_over(struct session *s, struct session_async *a, int err, PB(NamespaceReply) *reply)
-{
-    list_del(&a->link);
-    if (a->fn == sync_fn) {
-        container_of(a, struct waiter, a)->reply = reply;
-        sync_fn(a, err);
-        return;
-    }
-    pthread_mutex_unlock(&s->lock);
-    a->fn(a, err);
-    if (reply)
-        penstock__v1__namespace_reply__free_unpacked(reply, NULL);
-    pthread_mutex_lock(&s->lock);
-}
-
-static void on_reply(struct session *s, PB(NamespaceReply) *reply)
-{
-    int err = errs_from_name(reply->error);
-
-    err = err == -ECONNRESET ? -EIO : err; /* that one is ours */
-    pthread_mutex_lock(&s->lock);
-    list_for_each (it, bucket(s, reply->tag)) {
-        struct session_async *a = list_entry(it, struct session_async, link);
-        if (a->tag == reply->tag) {
-            hand_over(s, a, err, reply);
-            pthread_mutex_unlock(&s->lock);
-            return;
-        }
-    }
-    pthread_mutex_unlock(&s->lock);
-    penstock__v1__namespace_reply__free_unpacked(reply, NULL); /* its request was given up */
-}
-
-static void end_waiters(struct session *s)
-{
-    for (size_t i = 0; i < WAITER_BUCKETS; i++)
-        while (!list_empty(&s->waiters[i]))
-            hand_over(s, list_entry(s->waiters[i].next, struct session_async, link), -ECONNRESET, NULL);
-}
-
-static void *receive(void *arg)
-{
-    struct session *s = arg;
-    size_t len;
-    void *msg;
-
-    for (;;) {
-        int r = rpc_stream_recv(s->stream, UINT64_MAX, &msg, &len);
-        PB(NamespaceReply) * reply;
-        if (r == -ETIMEDOUT)
-            continue;
-        if (r != 1)
-            break;
-        reply = penstock__v1__namespace_reply__unpack(NULL, len, msg);
-        free(msg);
-        if (!reply)
-            break; /* not our protocol, or no memory: the requests go out again over a new stream */
-        on_reply(s, reply);
-    }
-    scoped_lock(&s->lock);
-    s->stream_over = true;
-    session_broken(s);
-    end_waiters(s);
-    return NULL;
-}
-
-/* Keeper only. */
-int session_stream_start(struct session *s)
-{
-    struct rpc_stream *stream;
-    sigset_t all, old;
-    int r = rpc_stream_open(s->channel->rpc, NS_STREAM, &stream);
-
-    if (r < 0)
-        return r;
-    pthread_mutex_lock(&s->lock);
-    s->stream = stream;
-    s->stream_over = false;
-    pthread_mutex_unlock(&s->lock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    r = -pthread_create(&s->receiver, NULL, receive, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    s->receiving = r == 0;
-    if (r < 0)
-        session_stream_stop(s);
-    return r;
-}
-
-void session_stream_stop(struct session *s)
-{
-    struct rpc_stream *stream = s->stream;
-
-    if (!stream)
-        return;
-    rpc_stream_cancel(stream);
-    if (s->receiving)
-        pthread_join(s->receiver, NULL);
-    s->receiving = false;
-    pthread_mutex_lock(&s->lock);
-    s->stream = NULL;
-    s->stream_over = true;
-    pthread_mutex_unlock(&s->lock);
-    rpc_stream_close(stream, NULL);
 }
 
 /* ---- sending ---- */
@@ -217,13 +80,14 @@ static int send_waiting(struct session *s, struct session_call *c, struct sessio
     int r;
 
     a->tag = ++s->last_tag;
-    list_push_back(bucket(s, a->tag), &a->link);
+    list_push_back(session_bucket(s, a->tag), &a->link);
     while ((r = send_now(s, c, a->tag)) == -EAGAIN) {
         uint64_t at = now_ns() + FULL_WAIT_NS;
         if (at >= deadline_ns) {
             r = -ETIMEDOUT;
             break;
         }
+        session_read_soon(s); /* what has been sent leaves the queue by a reader */
         session_wait(&s->changed, &s->lock, at);
         if (list_empty(&a->link)) /* the stream ended meanwhile */
             return 0;
@@ -249,22 +113,18 @@ bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns)
 /* Lock held. One round: the reply's error, or -ECONNRESET to go another round. */
 static int round_trip(struct session *s, struct session_call *c, uint64_t deadline_ns)
 {
-    struct waiter w = {.a.fn = sync_fn};
+    struct session_waiter w = {0};
     uint64_t epoch;
     int r = c->resume ? 0 : session_wait_up(s, deadline_ns);
 
     if (r < 0)
         return r;
     epoch = s->epoch;
-    list_init(&w.a.link);
-    session_cond_init(&w.cond);
+    session_waiter_init(s, &w);
     r = send_waiting(s, c, &w.a, deadline_ns);
-    while (r == 0 && !w.done)
-        if (!session_wait(&w.cond, &s->lock, deadline_ns) && !w.done) {
-            list_del(&w.a.link);
-            r = -ETIMEDOUT;
-        }
-    pthread_cond_destroy(&w.cond);
+    if (r == 0)
+        r = session_wait_reply(s, &w, deadline_ns);
+    session_waiter_done(&w);
     if (r < 0)
         return r;
     if (w.err == -ESTALE && !c->resume && session_was_dead(s, epoch, deadline_ns))
@@ -333,10 +193,14 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
         return -EAGAIN;
     a->history = s->facts.history;
     a->tag = ++s->last_tag;
-    list_push_back(bucket(s, a->tag), &a->link);
+    list_push_back(session_bucket(s, a->tag), &a->link);
     r = send_now(s, c, a->tag);
-    if (r < 0)
+    if (r < 0) {
         list_del(&a->link);
+    } else if (!a->lazy) {
+        s->nasync++;
+        session_read_soon(s);
+    }
     c->header->cred = NULL;
     return r == -ECONNRESET ? -EAGAIN : r;
 }
@@ -346,6 +210,7 @@ bool session_forget(struct session *s, struct session_async *a)
     scoped_lock(&s->lock);
     if (list_empty(&a->link))
         return false;
+    s->nasync -= !a->lazy;
     list_del(&a->link);
     return true;
 }

@@ -275,6 +275,8 @@ static void run_handler(struct rpc_call *c, grpc_byte_buffer *in)
 {
     grpc_slice msg;
 
+    if (!c->m->quick)
+        rpc_may_block();
     if (rpc_bytes_read(in, &msg)) {
         c->m->on_message(c, GRPC_SLICE_START_PTR(msg), GRPC_SLICE_LENGTH(msg), c->s->cfg.user);
         grpc_slice_unref(msg);
@@ -362,7 +364,7 @@ static void on_new(void *owner, bool ok)
         rpc_call_unref(c);
         return;
     }
-    rpc_call_request(c->s);
+    rpc_call_request(c->q);
     c->accepted_ns = now_ns();
     c->path = grpc_slice_to_c_string(c->det.method);
     r = admit(c, &text);
@@ -381,13 +383,14 @@ static void on_new(void *owner, bool ok)
     rpc_call_unref(c);
 }
 
-static struct rpc_call *call_new(struct rpc_server *s)
+static struct rpc_call *call_new(struct rpc_queue *q)
 {
     struct rpc_call *c = calloc(1, sizeof *c);
 
     if (!c)
         return NULL;
-    c->s = s;
+    c->s = q->s;
+    c->q = q;
     list_init(&c->link);
     list_init(&c->out);
     atomic_init(&c->refs, 1);
@@ -403,10 +406,10 @@ static struct rpc_call *call_new(struct rpc_server *s)
     return c;
 }
 
-void rpc_call_request(struct rpc_server *s)
+void rpc_call_request(struct rpc_queue *q)
 {
-    struct rpc_call *c = call_new(s);
-    if (c && grpc_server_request_call(s->srv, &c->call, &c->det, &c->md, s->cq, s->cq, &c->on_new) != GRPC_CALL_OK)
+    struct rpc_call *c = call_new(q);
+    if (c && grpc_server_request_call(q->s->srv, &c->call, &c->det, &c->md, q->cq, q->cq, &c->on_new) != GRPC_CALL_OK)
         rpc_call_unref(c); /* after shutdown */
 }
 

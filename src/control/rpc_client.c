@@ -32,6 +32,8 @@ static grpc_channel *make_channel(const char *target, grpc_channel_credentials *
         INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)RPC_MESSAGE_MAX),
         INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1), /* a new channel is a new connection, with the new files */
         INT_ARG(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        INT_ARG(GRPC_ARG_HTTP2_BDP_PROBE, 0), /* its pings wake both sides; instead, room for a whole reply: */
+        INT_ARG(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, (int)RPC_MESSAGE_MAX),
         INT_ARG(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0), /* retries are the caller's, with its request ids */
         INT_ARG(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
@@ -41,7 +43,7 @@ static grpc_channel *make_channel(const char *target, grpc_channel_credentials *
         INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
         INT_ARG(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1),
     };
-    grpc_channel_args args = {.num_args = 11, .args = a};
+    grpc_channel_args args = {.num_args = 13, .args = a};
 
     if (server_name) {
         a[args.num_args].type = GRPC_ARG_STRING;

@@ -44,13 +44,44 @@ int rpc_addr_target(const char *addr, char *buf, size_t size);
 
 /* ---- server and calls ---- */
 
-#define RPC_MAX_TLS 16u
+#define RPC_MAX_TLS    16u
+#define RPC_MAX_QUEUES 8u
+
+/* Which of a queue's threads looks for events: see rpc_lead.c. */
+struct rpc_lead {
+    pthread_mutex_t mu;
+    pthread_cond_t is_free; /* nobody leads */
+    pthread_cond_t watch;   /* the watcher sleeps here */
+    bool leading, stop;
+    _Atomic bool watching;
+    _Atomic uint64_t term;       /* another number with every change of the leader */
+    _Atomic uint64_t events;     /* that leaders have begun with */
+    _Atomic uint64_t busy_since; /* with the event that it handles now; 0: it waits for one */
+};
+int rpc_lead_init(struct rpc_lead *l);
+void rpc_lead_done(struct rpc_lead *l);
+/* Waits until this thread leads. False: stopped. */
+bool rpc_lead_take(struct rpc_lead *l);
+/* Around each event of a leader's. Afterwards it may lead no more: rpc_lead_take. */
+void rpc_lead_event(struct rpc_lead *l);
+void rpc_lead_idle(struct rpc_lead *l);
+void rpc_lead_stop(struct rpc_lead *l);
+void *rpc_lead_watch(void *lead); /* the watcher's thread */
+
+/* A completion queue of the server's, with the threads that serve it. */
+struct rpc_queue {
+    struct rpc_server *s;
+    grpc_completion_queue *cq;
+    struct rpc_lead lead;
+    pthread_t watcher;
+};
 
 struct rpc_server {
     struct rpc_server_config cfg;
     grpc_server *srv;
-    grpc_completion_queue *cq;
-    pthread_t *threads;
+    struct rpc_queue queues[RPC_MAX_QUEUES];
+    uint32_t nqueues, nwatchers;
+    pthread_t *threads; /* the i-th is one of queue i modulo nqueues */
     uint32_t nthreads;
     struct rpc_server_tls *tls[RPC_MAX_TLS];
     unsigned ntls;
@@ -66,6 +97,7 @@ struct rpc_server {
 
 struct rpc_call {
     struct rpc_server *s;
+    struct rpc_queue *q;
     struct list link; /* in s->calls, under the server's mu, if `listed` */
     bool listed;
     const struct rpc_method *m;
@@ -95,7 +127,7 @@ struct rpc_call {
 };
 
 /* Asks the core for one more call. Without memory there is one less asked for; the others go on. */
-void rpc_call_request(struct rpc_server *s);
+void rpc_call_request(struct rpc_queue *q);
 /* All accepted calls, each with a reference: an array of the caller's, or NULL. */
 struct rpc_call **rpc_calls_hold(struct rpc_server *s, size_t *ret_n);
 /* Ends the call if its first message has not come. */

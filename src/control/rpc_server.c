@@ -1,4 +1,4 @@
-/* The server: one completion queue, several threads in it. rpc_call.c has what becomes of a call. */
+/* The server: its completion queues and their threads. rpc_call.c has what becomes of a call. */
 #include "rpc_priv.h"
 
 #include "accept_guard.h"
@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#define DEFAULT_THREADS   8u
+#define DEFAULT_THREADS   16u /* so many durable writes share one flush of the disk */
 #define DEFAULT_MAX_CALLS 4096u
 #define DEFAULT_IDLE_MS   30000u
 #define SWEEP_NS          NSEC_PER_SEC
@@ -33,17 +34,23 @@ static void sweep(struct rpc_server *s)
 
 static void *serve(void *arg)
 {
-    struct rpc_server *s = arg;
-    for (;;) {
+    struct rpc_queue *q = arg;
+
+    while (rpc_lead_take(&q->lead)) {
         gpr_timespec t = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(1000, GPR_TIMESPAN));
-        grpc_event ev = grpc_completion_queue_next(s->cq, t, NULL);
+        grpc_event ev = grpc_completion_queue_next(q->cq, t, NULL);
         struct rpc_tag *tag = ev.tag;
-        if (ev.type == GRPC_QUEUE_SHUTDOWN)
+        if (ev.type == GRPC_QUEUE_SHUTDOWN) {
+            rpc_lead_stop(&q->lead);
             return NULL;
+        }
+        rpc_lead_event(&q->lead);
         if (ev.type == GRPC_OP_COMPLETE)
             tag->fn(tag->owner, ev.success);
-        sweep(s);
+        sweep(q->s);
+        rpc_lead_idle(&q->lead);
     }
+    return NULL;
 }
 
 /* ---- the server ---- */
@@ -72,6 +79,7 @@ static grpc_server *core_server(void)
         INT_ARG(GRPC_ARG_ALLOW_REUSEPORT, 0), /* two servers on a port: the second one fails */
         INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)RPC_MESSAGE_MAX),
         INT_ARG(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024),
+        INT_ARG(GRPC_ARG_HTTP2_BDP_PROBE, 0), /* requests are small: its pings only wake both sides */
         INT_ARG(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000),
         INT_ARG(GRPC_ARG_KEEPALIVE_TIME_MS, 30000),
         INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
@@ -89,6 +97,14 @@ static grpc_server *core_server(void)
     return srv;
 }
 
+static uint32_t queue_count(const struct rpc_server_config *cfg)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t n = cfg->queues ? cfg->queues : cpus >= 16 ? (uint32_t)cpus / 8 : 1;
+
+    return (uint32_t)min_u64(min_u64(n, RPC_MAX_QUEUES), cfg->threads);
+}
+
 int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
 {
     struct rpc_server *s = calloc(1, sizeof *s);
@@ -99,6 +115,7 @@ int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
     s->cfg.threads = cfg->threads ? cfg->threads : DEFAULT_THREADS;
     s->cfg.max_calls = cfg->max_calls ? cfg->max_calls : DEFAULT_MAX_CALLS;
     s->cfg.idle_call_ms = cfg->idle_call_ms ? cfg->idle_call_ms : DEFAULT_IDLE_MS;
+    s->nqueues = queue_count(&s->cfg);
     s->threads = calloc(s->cfg.threads, sizeof *s->threads);
     if (!s->threads) {
         free(s);
@@ -111,8 +128,13 @@ int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
     accept_guard_start();
     rpc_init();
     s->srv = core_server();
-    s->cq = grpc_completion_queue_create_for_next(NULL);
-    grpc_server_register_completion_queue(s->srv, s->cq, NULL);
+    for (uint32_t i = 0; i < s->nqueues; i++) {
+        struct rpc_queue *q = &s->queues[i];
+        q->s = s;
+        rpc_lead_init(&q->lead);
+        q->cq = grpc_completion_queue_create_for_next(NULL);
+        grpc_server_register_completion_queue(s->srv, q->cq, NULL);
+    }
     *ret = s;
     return 0;
 }
@@ -158,14 +180,20 @@ int rpc_server_start(struct rpc_server *s)
     grpc_server_start(s->srv);
     s->started = true;
     atomic_store(&s->next_sweep_ns, now_ns() + SWEEP_NS);
+    for (uint32_t i = 0; i < s->nqueues; i++) {
+        if (pthread_create(&s->queues[i].watcher, NULL, rpc_lead_watch, &s->queues[i].lead))
+            return -EAGAIN;
+        s->nwatchers++;
+    }
     for (uint32_t i = 0; i < s->cfg.threads; i++) {
-        if (pthread_create(&s->threads[i], NULL, serve, s))
+        struct rpc_queue *q = &s->queues[i % s->nqueues];
+        if (pthread_create(&s->threads[i], NULL, serve, q))
             break;
         s->nthreads++;
-        rpc_call_request(s);
-        rpc_call_request(s);
+        rpc_call_request(q);
+        rpc_call_request(q);
     }
-    return s->nthreads ? 0 : -EAGAIN;
+    return s->nthreads >= s->nqueues ? 0 : -EAGAIN;
 }
 
 /* Streams would go on for ever. */
@@ -190,7 +218,7 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms)
     pthread_mutex_lock(&s->mu);
     s->stopping = true;
     pthread_mutex_unlock(&s->mu);
-    grpc_server_shutdown_and_notify(s->srv, s->cq, &s->down);
+    grpc_server_shutdown_and_notify(s->srv, s->queues[0].cq, &s->down);
     drain_streams(s);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += grace_ms / 1000;
@@ -211,10 +239,20 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms)
         pthread_cond_wait(&s->changed, &s->mu);
     pthread_mutex_unlock(&s->mu);
     /* The queue goes after the last call that uses it, the server after the queue's threads. */
-    grpc_completion_queue_shutdown(s->cq);
+    for (uint32_t i = 0; i < s->nqueues; i++)
+        grpc_completion_queue_shutdown(s->queues[i].cq);
     for (uint32_t i = 0; i < s->nthreads; i++)
         pthread_join(s->threads[i], NULL);
+    for (uint32_t i = 0; i < s->nwatchers; i++)
+        pthread_join(s->queues[i].watcher, NULL);
     s->started = false;
+}
+
+static void drain_queue(grpc_completion_queue *cq)
+{
+    grpc_completion_queue_shutdown(cq);
+    while (grpc_completion_queue_next(cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
+        ;
 }
 
 void rpc_server_free(struct rpc_server *s)
@@ -227,12 +265,14 @@ void rpc_server_free(struct rpc_server *s)
         grpc_completion_queue_pluck(cq, NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         grpc_completion_queue_shutdown(cq);
         grpc_completion_queue_destroy(cq);
-        grpc_completion_queue_shutdown(s->cq);
-        while (grpc_completion_queue_next(s->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type != GRPC_QUEUE_SHUTDOWN)
-            ;
+        for (uint32_t i = 0; i < s->nqueues; i++)
+            drain_queue(s->queues[i].cq);
     }
     grpc_server_destroy(s->srv);
-    grpc_completion_queue_destroy(s->cq);
+    for (uint32_t i = 0; i < s->nqueues; i++) {
+        grpc_completion_queue_destroy(s->queues[i].cq);
+        rpc_lead_done(&s->queues[i].lead);
+    }
     for (unsigned i = 0; i < s->ntls; i++)
         rpc_server_tls_free(s->tls[i]);
     pthread_mutex_destroy(&s->mu);

@@ -68,12 +68,15 @@ static int admit(struct rpc_call *c, void *user)
 }
 
 static const struct rpc_method streams[] = {
-    {"/penstock.v1.NamespaceService/Stream", RPC_BIDI, STREAM_INFLIGHT, NULL, ctl_ns_stream, NULL},
-    {"/penstock.v1.StatusService/Scrub", RPC_SERVER_STREAM, 0, NULL, ctl_scrub, NULL},
-    {"/grpc.health.v1.Health/Check", RPC_UNARY, 0, NULL, ctl_health_check, NULL},
-    {"/grpc.health.v1.Health/Watch", RPC_SERVER_STREAM, 0, NULL, ctl_health_watch, ctl_health_unwatch},
-    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", RPC_BIDI, 0, NULL, ctl_reflect, NULL},
-    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", RPC_BIDI, 0, NULL, ctl_reflect, NULL},
+    {.path = "/penstock.v1.NamespaceService/Stream", .kind = RPC_BIDI, .max_inflight = STREAM_INFLIGHT, .quick = true,
+     .on_message = ctl_ns_stream},
+    {.path = "/penstock.v1.StatusService/Scrub", .kind = RPC_SERVER_STREAM, .on_message = ctl_scrub},
+    {.path = "/grpc.health.v1.Health/Check", .kind = RPC_UNARY, .on_message = ctl_health_check},
+    {.path = "/grpc.health.v1.Health/Watch", .kind = RPC_SERVER_STREAM, .on_message = ctl_health_watch,
+     .on_cancel = ctl_health_unwatch},
+    {.path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", .kind = RPC_BIDI, .on_message = ctl_reflect},
+    {.path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", .kind = RPC_BIDI,
+     .on_message = ctl_reflect},
 };
 
 static size_t add_methods(struct rpc_method *to, size_t n, const struct ctl_method *from, size_t count)

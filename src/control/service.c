@@ -19,6 +19,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->text[0] = 0;
     q->cred.ngroups = 0;
     q->ctx = (struct pst_ctx){.cred = &q->cred};
+    q->walked = 0;
     arena_init(&q->a, CTL_REQUEST_MEM);
 }
 

@@ -24,6 +24,7 @@
 #define CTL_REPLY_MAX   (900u << 10)
 #define CTL_LIST_MAX    1000u /* pools or containers in a reply */
 #define CTL_WATCHERS    64u
+#define CTL_CLOSE_MAX   256u /* handles in one Close, besides the first */
 #define CTL_QUEUES      16u
 
 struct ctl_req;
@@ -81,6 +82,7 @@ struct ctl_req {
     struct pst_cont *cont; /* sc's */
     struct pst_cred cred;
     struct pst_ctx ctx; /* of cred, with the request's id */
+    uint64_t walked;    /* the directory that the name's way led to; 0: it had none */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */
     char text[160];
     struct arena a;

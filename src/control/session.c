@@ -445,6 +445,7 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
     list_init(&o->link);
     o->sc = sc;
     o->ino = ino;
+    o->rights = rights;
     pthread_mutex_lock(&t->mu);
     if (!atomic_load(&s->alive) || idmap_get(&s->conts, sc->handle) != sc)
         r = -ESTALE;
@@ -479,6 +480,25 @@ bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc
         return false;
     *ret_handle = o->handle;
     return true;
+}
+
+bool sess_object_has(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
+                     uint32_t rights)
+{
+    const struct object *o;
+
+    scoped_lock(&t->mu);
+    if (!atomic_load(&s->alive))
+        return false;
+    o = idmap_get(&s->objects, handle);
+    if (o && o->sc == sc && o->ino == ino && (o->rights & rights) == rights)
+        return true;
+    list_for_each(it, &sc->objects) {
+        o = list_entry(it, struct object, link);
+        if (o->ino == ino && (o->rights & rights) == rights)
+            return true;
+    }
+    return false;
 }
 
 int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq)

@@ -59,6 +59,7 @@ struct object {
     struct list link;
     struct sess_cont *sc; /* counted */
     uint64_t ino, handle;
+    uint32_t rights;
 };
 
 struct ticket {

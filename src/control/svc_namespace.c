@@ -22,6 +22,25 @@ static int name_of(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
     return ctl_name(q, b, PST_NAME_MAX, ret);
 }
 
+/* A name, or the way to it and the name: the way goes into the context. */
+static int path_of(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
+{
+    const char *path;
+    char *slash;
+    int r = ctl_name(q, b, PST_WALK_MAX + 1 + PST_NAME_MAX, &path);
+
+    if (r)
+        return r;
+    slash = strrchr(path, '/');
+    if (slash) {
+        *slash = '\0';
+        q->ctx.walk = path;
+        q->ctx.walked = &q->walked;
+    }
+    *ret = slash ? slash + 1 : path;
+    return 0;
+}
+
 static int attr_reply(struct ctl_req *q, int r, const struct pst_attr *a, void *out_)
 {
     PB(AttrReply) *out = out_;
@@ -36,7 +55,7 @@ static int ns_lookup(struct ctl_req *q, const void *in_, void *out)
     const PB(LookupRequest) *in = in_;
     const char *name;
     struct pst_attr a;
-    int r = name_of(q, in->name, &name);
+    int r = path_of(q, in->name, &name);
     if (!r)
         r = pst_store_lookup(q->cont, &q->ctx, in->parent, name, &a);
     return attr_reply(q, r, &a, out);
@@ -65,6 +84,8 @@ static int ns_setattr(struct ctl_req *q, const void *in_, void *out)
     } else if (in->mask & ~(PST_SET_ATIME_NOW | PST_SET_MTIME_NOW)) {
         return ctl_fail(q, -EINVAL, "no attr for the fields of the mask");
     }
+    if (in->mask & PST_SET_SIZE)
+        rpc_may_block();
     return attr_reply(q, pst_store_setattr(q->cont, &q->ctx, in->ino, in->mask, &set, &a), &a, out);
 }
 
@@ -124,13 +145,20 @@ static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t in
 static int ns_open(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(OpenRequest) *in = in_;
+    if (in->truncate)
+        rpc_may_block();
     return open_object(q, &q->ctx, in->ino, in->accmode, in->truncate, out);
 }
 
 static int ns_close(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(CloseRequest) *in = in_;
+
     (void)out;
+    if (in->n_more > CTL_CLOSE_MAX)
+        return ctl_fail(q, -EINVAL, "%zu handles: at most %u besides the first", in->n_more, CTL_CLOSE_MAX);
+    for (size_t i = 0; i < in->n_more; i++)
+        sess_object_close(q->s->sess, q->sess, in->more[i], 0, 0);
     return sess_object_close(q->s->sess, q->sess, in->handle, q->ctx.id.slot, q->ctx.id.seq);
 }
 
@@ -140,7 +168,7 @@ static int make(struct ctl_req *q, uint64_t parent, ProtobufCBinaryData name_byt
                 struct pst_attr *ret, bool *ret_created)
 {
     const char *name;
-    int r = name_of(q, name_bytes, &name);
+    int r = path_of(q, name_bytes, &name);
     return r ? r : pst_store_make(q->cont, &q->ctx, parent, name, what, ret, ret_created);
 }
 
@@ -232,7 +260,7 @@ static int ns_unlink(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(UnlinkRequest) *in = in_;
     const char *name;
-    int r = name_of(q, in->name, &name);
+    int r = path_of(q, in->name, &name);
     (void)out;
     return r ? r : pst_store_unlink(q->cont, &q->ctx, in->parent, name);
 }
@@ -241,7 +269,7 @@ static int ns_rmdir(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(RmdirRequest) *in = in_;
     const char *name;
-    int r = name_of(q, in->name, &name);
+    int r = path_of(q, in->name, &name);
     (void)out;
     return r ? r : pst_store_rmdir(q->cont, &q->ctx, in->parent, name);
 }
@@ -310,6 +338,7 @@ static int ns_readdir(struct ctl_req *q, const void *in_, void *out_)
     out->entries = arena_alloc(&q->a, in->limit * sizeof *out->entries);
     if (!out->entries)
         return -ENOMEM;
+    rpc_may_block();
     r = pst_store_readdir(q->cont, &q->ctx, in->ino, in->cookie, in->with_attr, on_dirent, &l);
     return r < 0 ? r : l.err;
 }
@@ -405,7 +434,7 @@ static int ns_removexattr(struct ctl_req *q, const void *in_, void *out)
     return r ? r : pst_store_removexattr(q->cont, &q->ctx, in->ino, name);
 }
 
-/* ---- fsync: the store's data queues, one for each call under way ---- */
+/* ---- fsync and small writes: the store's data queues, one for each call under way ---- */
 
 static int queue_take(struct ctl_server *s, struct pst_queue **ret)
 {
@@ -427,19 +456,51 @@ static void queue_give(struct ctl_server *s, struct pst_queue *queue)
         pst_queue_close(queue);
 }
 
-static int ns_fsync(struct ctl_req *q, const void *in_, void *out)
+/* The operation's result, by a queue of the store. */
+static int run_op(struct ctl_req *q, struct pst_op *op)
 {
-    const PB(FsyncRequest) *in = in_;
-    struct pst_op op = {.kind = in->whole_container ? PST_OP_SYNCFS : PST_OP_FSYNC, .cont = q->cont, .ino = in->ino};
     struct pst_queue *queue;
     int r = queue_take(q->s, &queue);
 
-    (void)out;
     if (r)
         return r;
-    r = (int)pst_queue_run(queue, &op);
+    op->cont = q->cont;
+    r = (int)pst_queue_run(queue, op);
     queue_give(q->s, queue);
+    return r;
+}
+
+static int ns_fsync(struct ctl_req *q, const void *in_, void *out)
+{
+    const PB(FsyncRequest) *in = in_;
+    struct pst_op op = {.kind = in->whole_container ? PST_OP_SYNCFS : PST_OP_FSYNC, .ino = in->ino};
+    int r;
+
+    (void)out;
+    rpc_may_block();
+    r = run_op(q, &op);
     return r < 0 ? r : 0;
+}
+
+static int ns_write(struct ctl_req *q, const void *in_, void *out)
+{
+    const PB(WriteRequest) *in = in_;
+    struct iovec iov = {in->data.data, in->data.len};
+    struct pst_op op = {.kind = PST_OP_WRITE, .ino = in->ino, .offset = in->offset, .length = in->data.len, .iov = &iov,
+                        .iovcnt = 1, .ctx.id = q->ctx.id, .flags = in->durable ? PST_OPF_DSYNC : 0};
+    int r;
+
+    (void)out;
+    if (!in->data.len || in->data.len > PST_SMALL_MAX)
+        return ctl_fail(q, -EINVAL, "%zu bytes: 1..%u", in->data.len, (unsigned)PST_SMALL_MAX);
+    if (!sess_object_has(q->s->sess, q->sess, q->sc, in->handle, in->ino, CAP_WRITE)) {
+        sess_refuse(q->s->sess, REFUSE_HANDLE);
+        return ctl_fail(q, -EBADF, "the session does not have the object open for writing");
+    }
+    if (in->durable)
+        rpc_may_block();
+    r = run_op(q, &op);
+    return r < 0 ? r : (size_t)r == in->data.len ? 0 : -EIO;
 }
 
 /* ---- the table ---- */
@@ -480,6 +541,7 @@ static const struct ns_op {
     {OP(OPEN, open), OWN(OPEN, open_reply)},
     {OP(CLOSE, close), EMPTY},
     {OP(FSYNC, fsync), EMPTY},
+    {OP(WRITE, write), EMPTY},
 };
 
 static const struct ns_op *find_op(PB(NamespaceRequest__OpCase) op)
@@ -530,6 +592,7 @@ const struct ctl_method ctl_ns_methods[] = {
     {SERVICE "Open", D(open_request), D(open_reply), unary},
     {SERVICE "Close", D(close_request), D(empty), unary},
     {SERVICE "Fsync", D(fsync_request), D(empty), unary},
+    {SERVICE "Write", D(write_request), D(empty), unary},
 };
 const size_t ctl_ns_nmethods = ARRAY_SIZE(ctl_ns_methods);
 
@@ -551,6 +614,7 @@ static int stream_one(struct ctl_req *q, const PB(NamespaceRequest) * in, PB(Nam
     r = ctl_result(q, run(q, op, in->lookup, reply));
     if (r)
         return r;
+    out->walked = q->walked;
     out->op_case = op->reply;
     out->attr = (PB(AttrReply) *)reply;
     return 0;

@@ -298,6 +298,7 @@ static const struct pst_store_ops forward_ops = {
     .open = fwd_open,
     .release = fwd_release,
     .create = fwd_create,
+    .walks = true,
     .queue_open = fwd_queue_open,
     .queue_close = fwd_queue_close,
     .queue_submit = fwd_queue_submit,

@@ -87,7 +87,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     int r;
 
     fm_cred(req, &cred);
-    r = cl_create(m->cl, &cred, parent, name, (mode & 07777) | S_IFREG, fi->flags & OPEN_FLAGS, &f, &a);
+    r = cl_create(m->cl, &cred, parent, NULL, name, (mode & 07777) | S_IFREG, fi->flags & OPEN_FLAGS, &f, &a);
     if (!r)
         r = opened(m, f, &a, fi);
     if (r) {

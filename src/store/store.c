@@ -9,7 +9,7 @@
 
 static int ctx_check(const struct pst_ctx *ctx)
 {
-    if (!ctx || (ctx->cred && ctx->cred->ngroups > PST_GROUPS_MAX) || ctx->id.slot >= PST_SLOTS_MAX)
+    if (!ctx || (ctx->cred && ctx->cred->ngroups > PST_GROUPS_MAX) || ctx->id.slot >= PST_SLOTS_MAX || ctx->walk)
         return -EINVAL;
     return 0;
 }
@@ -123,12 +123,81 @@ void pst_cont_close(struct pst_cont *c)
 
 #define NS(c, fn, ...) CALL((c)->store->ops, fn, c, __VA_ARGS__)
 
+/* ---- from the parent through ctx->walk ---- */
+
+struct walk {
+    struct pst_ctx ctx; /* for the operation itself */
+    uint64_t parent;
+    int err; /* the way is not there: the operation is asked only for what an earlier try of the request has done */
+};
+
+static int walk_step(struct pst_cont *c, struct walk *w, const char *name, size_t n)
+{
+    const struct pst_ctx plain = {.cred = w->ctx.cred};
+    char one[PST_NAME_MAX + 1];
+    struct pst_attr a;
+
+    if (n > PST_NAME_MAX)
+        return -ENAMETOOLONG;
+    memcpy(one, name, n);
+    one[n] = '\0';
+    CHECK(pst_name_check(one));
+    CHECK(NS(c, lookup, &plain, w->parent, one, &a));
+    if (!S_ISDIR(a.mode))
+        return S_ISLNK(a.mode) ? -ELOOP : -ENOTDIR;
+    w->parent = a.ino;
+    return 0;
+}
+
+/*
+ * Checks the context and goes to the directory that is meant. A recorded request that was done before gets its reply
+ * also when the way is not there any more: with parent 0, which nothing has, the engine finds its record or nothing.
+ */
+static int walk_begin(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, struct walk *ret)
+{
+    const char *at = ctx ? ctx->walk : NULL;
+    int r = 0;
+
+    *ret = (struct walk){.parent = parent};
+    if (ctx)
+        ret->ctx = *ctx;
+    ret->ctx.walk = NULL;
+    CHECK(ctx_check(ctx ? &ret->ctx : NULL));
+    if (!at)
+        return 0;
+    if (strnlen(at, PST_WALK_MAX + 1) > PST_WALK_MAX)
+        return -ENAMETOOLONG;
+    if (c->store->ops->walks) {
+        ret->ctx.walk = at;
+        return 0;
+    }
+    for (size_t n; !r && at; at = at[n] ? at + n + 1 : NULL) {
+        n = strcspn(at, "/");
+        r = walk_step(c, ret, at, n);
+    }
+    if (r && ctx->id.seq == 0)
+        return r;
+    if (r)
+        ret->parent = 0;
+    else if (ctx->walked)
+        *ctx->walked = ret->parent;
+    ret->err = r;
+    return 0;
+}
+
+static int walk_end(const struct walk *w, int r)
+{
+    return w->err && r < 0 && r != -ESTALE ? w->err : r;
+}
+
 int pst_store_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                      struct pst_attr *ret)
 {
-    CHECK(ctx_check(ctx));
+    struct walk w;
+
     CHECK(pst_name_check(name));
-    return NS(c, lookup, ctx, parent, name, ret);
+    CHECK(walk_begin(c, ctx, parent, &w));
+    return walk_end(&w, NS(c, lookup, &w.ctx, w.parent, name, ret));
 }
 
 int pst_store_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, struct pst_attr *ret)
@@ -152,9 +221,9 @@ int pst_store_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t in
 int pst_store_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                    const struct pst_new *in, struct pst_attr *ret, bool *ret_created)
 {
+    struct walk w;
     size_t n;
 
-    CHECK(ctx_check(ctx));
     CHECK(pst_name_check(name));
     switch (in->mode & S_IFMT) {
     case S_IFLNK:
@@ -166,7 +235,7 @@ int pst_store_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t paren
         break;
     case S_IFCHR:
     case S_IFBLK:
-        if (ctx->cred && ctx->cred->uid != 0)
+        if (ctx && ctx->cred && ctx->cred->uid != 0)
             return -EPERM;
         break;
     case S_IFREG:
@@ -177,7 +246,8 @@ int pst_store_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t paren
     default:
         return -EINVAL;
     }
-    return NS(c, make, ctx, parent, name, in, ret, ret_created);
+    CHECK(walk_begin(c, ctx, parent, &w));
+    return walk_end(&w, NS(c, make, &w.ctx, w.parent, name, in, ret, ret_created));
 }
 
 int pst_store_readlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, char *ret_target, size_t size)
@@ -196,16 +266,20 @@ int pst_store_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
 
 int pst_store_unlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
 {
-    CHECK(ctx_check(ctx));
+    struct walk w;
+
     CHECK(pst_name_check(name));
-    return NS(c, unlink, ctx, parent, name);
+    CHECK(walk_begin(c, ctx, parent, &w));
+    return walk_end(&w, NS(c, unlink, &w.ctx, w.parent, name));
 }
 
 int pst_store_rmdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
 {
-    CHECK(ctx_check(ctx));
+    struct walk w;
+
     CHECK(pst_name_check(name));
-    return NS(c, rmdir, ctx, parent, name);
+    CHECK(walk_begin(c, ctx, parent, &w));
+    return walk_end(&w, NS(c, rmdir, &w.ctx, w.parent, name));
 }
 
 int pst_store_rename(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
@@ -295,14 +369,15 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
     struct pst_ctx open_ctx;
     struct pst_attr a;
     bool created = false;
+    struct walk w;
 
-    CHECK(ctx_check(ctx));
     CHECK(pst_name_check(name));
+    CHECK(walk_begin(c, ctx, parent, &w));
     if (!S_ISREG(in->mode) || accmode & ~(R_OK | W_OK) || (trunc && !(accmode & W_OK)))
         return -EINVAL;
     if (c->store->ops->create)
-        return c->store->ops->create(c, ctx, parent, name, in, accmode, trunc, ret, ret_created);
-    CHECK(NS(c, make, ctx, parent, name, in, &a, &created));
+        return walk_end(&w, c->store->ops->create(c, &w.ctx, w.parent, name, in, accmode, trunc, ret, ret_created));
+    CHECK(walk_end(&w, NS(c, make, &w.ctx, w.parent, name, in, &a, &created)));
     if (!S_ISREG(a.mode))
         return S_ISDIR(a.mode) ? -EISDIR : S_ISLNK(a.mode) ? -ELOOP : -ENXIO;
     open_ctx = (struct pst_ctx){.cred = created ? NULL : ctx->cred};
@@ -310,6 +385,17 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
     if (ret_created)
         *ret_created = created;
     return 0;
+}
+
+int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
+{
+    if (!c->store->ops->write)
+        return -EOPNOTSUPP;
+    if (!len || len > PST_SMALL_MAX)
+        return -EINVAL;
+    if (offset > PST_FILE_MAX - len)
+        return -EFBIG;
+    return c->store->ops->write(c, ino, offset, data, len, durable);
 }
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)

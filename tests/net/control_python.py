@@ -368,7 +368,9 @@ class Namespace(Shared):
 
     def test_names_are_checked(self):
         n, h, d = self.c.ns, self.c.header(), self.dir
-        for name, err in ((b"", "EINVAL"), (b"a\0b", "EINVAL"), (b"a/b", "EINVAL"), (b".", "EINVAL"), (b"..", "EINVAL"),
+        for name, err in ((b"", "EINVAL"), (b"a\0b", "EINVAL"), (b"none/b", "ENOENT"), (b".", "EINVAL"), (b"..", "EINVAL"),
+                          (b"/b", "EINVAL"), (b"b/", "EINVAL"), (b"./b", "EINVAL"), (b"../b", "EINVAL"),
+                          (b"a//b", "ENOENT"), (b"a/" * 2200 + b"b", "ENAMETOOLONG"),
                           (b"x" * 256, "ENAMETOOLONG"), (b"x" * 500000, "ENAMETOOLONG")):
             for call, req in ((n.Lookup, ns.LookupRequest), (n.Create, ns.CreateRequest), (n.Mkdir, ns.MkdirRequest),
                               (n.Unlink, ns.UnlinkRequest), (n.Rmdir, ns.RmdirRequest)):
@@ -388,6 +390,66 @@ class Namespace(Shared):
                 header=h, parent=d, name=b"n", mode=mode))
         for mask in (1 << 20, 1):
             self.fails(Code.INVALID_ARGUMENT, "EINVAL", n.Setattr, ns.SetattrRequest(header=h, ino=d, mask=mask))
+
+    def test_a_name_may_have_the_way_before_it(self):
+        n, h, d = self.c.ns, self.c.header(), self.dir
+        a = n.Mkdir(ns.MkdirRequest(header=h, parent=d, name=b"a", mode=0o755)).attr.ino
+        b = n.Mkdir(ns.MkdirRequest(header=h, parent=d, name=b"a/b", mode=0o755)).attr.ino
+        self.assertEqual(n.Lookup(ns.LookupRequest(header=h, parent=a, name=b"b")).attr.ino, b)
+        f = n.Create(ns.CreateRequest(header=h, parent=d, name=b"a/b/f", mode=0o600)).attr.ino
+        self.assertEqual(n.Lookup(ns.LookupRequest(header=h, parent=d, name=b"a/b/f")).attr.ino, f)
+        self.assertEqual(n.Lookup(ns.LookupRequest(header=h, parent=b, name=b"f")).attr.ino, f)
+        n.Symlink(ns.SymlinkRequest(header=h, parent=d, name=b"a/s", target=b"b"))
+        self.assertEqual(n.Lookup(ns.LookupRequest(header=h, parent=d, name=b"a/s")).attr.mode & 0o170000, 0o120000)
+        for call, req in ((n.Lookup, ns.LookupRequest), (n.Unlink, ns.UnlinkRequest), (n.Create, ns.CreateRequest)):
+            self.fails(Code.FAILED_PRECONDITION, "ELOOP", call, req(header=h, parent=d, name=b"a/s/f"))
+            self.fails(Code.FAILED_PRECONDITION, "ENOTDIR", call, req(header=h, parent=d, name=b"a/b/f/g"))
+        # Who may not search a directory on the way does not get through it.
+        n.Setattr(ns.SetattrRequest(header=h, ino=a, mask=1, attr=co.Attr(mode=0o700)))
+        eve = self.client(b"alice-token")
+        eve.open_container()
+        self.fails(Code.PERMISSION_DENIED, "EACCES", eve.ns.Lookup, ns.LookupRequest(
+            header=eve.header(), parent=d, name=b"a/b/f"))
+        # A retry gets its reply, though the way is another one by then.
+        head = self.c.header(request_id=co.RequestId(slot=77, sequence=1))
+        n.Unlink(ns.UnlinkRequest(header=head, parent=d, name=b"a/b/f"))
+        n.Rename(ns.RenameRequest(header=h, parent=d, name=b"a", new_parent=d, new_name=b"c"))
+        n.Unlink(ns.UnlinkRequest(header=head, parent=d, name=b"a/b/f"))
+        self.fails(Code.NOT_FOUND, "ENOENT", n.Unlink, ns.UnlinkRequest(
+            header=self.c.header(request_id=co.RequestId(slot=77, sequence=2)), parent=d, name=b"a/b/f"))
+        n.Unlink(ns.UnlinkRequest(header=h, parent=d, name=b"c/s"))
+        n.Rmdir(ns.RmdirRequest(header=h, parent=d, name=b"c/b"))
+
+    def test_a_small_file_is_written_by_who_has_it_open(self):
+        n, h = self.c.ns, self.c.header()
+        r = n.Create(ns.CreateRequest(header=h, parent=self.dir, name=b"f", mode=0o600, open=True, accmode=2))
+        ino, handle = r.attr.ino, r.open.handle
+        n.Write(ns.WriteRequest(header=h, ino=ino, handle=handle, offset=10, data=b"x" * 16384))
+        n.Write(ns.WriteRequest(header=h, ino=ino, offset=0, data=b"y", durable=True))
+        self.assertEqual(n.Getattr(ns.GetattrRequest(header=h, ino=ino)).attr.size, 16394)
+        # Once, also when it is sent again after another write.
+        head = self.c.header(request_id=co.RequestId(slot=78, sequence=1))
+        n.Write(ns.WriteRequest(header=head, ino=ino, handle=handle, offset=16394, data=b"z"))
+        before = n.Getattr(ns.GetattrRequest(header=h, ino=ino)).attr.change
+        n.Write(ns.WriteRequest(header=head, ino=ino, handle=handle, offset=16394, data=b"z"))
+        self.assertEqual(n.Getattr(ns.GetattrRequest(header=h, ino=ino)).attr.change, before)
+        for size in (0, 16385):
+            self.fails(Code.INVALID_ARGUMENT, "EINVAL", n.Write, ns.WriteRequest(
+                header=h, ino=ino, handle=handle, data=bytes(size)))
+        self.fails(Code.OUT_OF_RANGE, "EFBIG", n.Write, ns.WriteRequest(
+            header=h, ino=ino, handle=handle, offset=1 << 63, data=b"x"))
+        other = n.Create(ns.CreateRequest(header=h, parent=self.dir, name=b"g", mode=0o600, open=True, accmode=4))
+        for i, k in ((other.attr.ino, other.open.handle), (other.attr.ino, handle), (self.dir, handle)):
+            self.fails(Code.INVALID_ARGUMENT, "EBADF", n.Write, ns.WriteRequest(header=h, ino=i, handle=k, data=b"x"))
+        more = [n.Open(ns.OpenRequest(header=h, ino=ino, accmode=4)).handle for _ in range(5)]
+        n.Close(ns.CloseRequest(header=h, handle=handle, more=more[:4] + [other.open.handle]))
+        self.fails(Code.INVALID_ARGUMENT, "EBADF", n.Write, ns.WriteRequest(header=h, ino=ino, handle=handle, data=b"x"))
+        head = self.c.header(request_id=co.RequestId(slot=79, sequence=1))
+        n.Close(ns.CloseRequest(header=head, handle=more[4], more=more[:1]))
+        n.Close(ns.CloseRequest(header=head, handle=more[4], more=more[:1]))
+        for k in (handle, other.open.handle, *more):
+            self.fails(Code.INVALID_ARGUMENT, "EBADF", n.Close, ns.CloseRequest(header=h, handle=k))
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", n.Close, ns.CloseRequest(header=h, handle=1, more=[1] * 257))
 
     def test_a_long_listing_comes_in_pages_under_a_mebibyte(self):
         n, h, d = self.c.ns, self.c.header(), self.dir
@@ -488,6 +550,9 @@ class Stream(Shared):
         d = do(mkdir=ns.MkdirRequest(header=h, parent=ROOT, name=b"stream", mode=0o755)).attr.ino
         f = do(create=ns.CreateRequest(header=h, parent=d, name=b"f", mode=0o600)).attr.ino
         self.assertEqual(do(lookup=ns.LookupRequest(header=h, parent=d, name=b"f")).attr.ino, f)
+        pipe.q.put(ns.NamespaceRequest(tag=5000, lookup=ns.LookupRequest(header=h, parent=ROOT, name=b"stream/f")))
+        r = next(replies)
+        self.assertEqual((r.tag, r.attr.attr.ino, r.walked), (5000, f, d))
         self.assertEqual(do(getattr=ns.GetattrRequest(header=h, ino=f)).attr.ino, f)
         self.assertEqual(do(setattr=ns.SetattrRequest(header=h, ino=f, mask=8, attr=co.Attr(size=5))).attr.size, 5)
         s = do(symlink=ns.SymlinkRequest(header=h, parent=d, name=b"s", target=b"t")).attr.ino
@@ -502,7 +567,8 @@ class Stream(Shared):
         self.assertEqual(do(getxattr=ns.GetxattrRequest(header=h, ino=f, name=b"user.k")).value, b"v")
         self.assertEqual(list(do(listxattr=ns.ListxattrRequest(header=h, ino=f)).names), [b"user.k"])
         do(removexattr=ns.RemovexattrRequest(header=h, ino=f, name=b"user.k"))
-        o = do(open=ns.OpenRequest(header=h, ino=f, accmode=4))
+        o = do(open=ns.OpenRequest(header=h, ino=f, accmode=6))
+        do(write=ns.WriteRequest(header=h, ino=f, handle=o.handle, data=b"hello"))
         do(fsync=ns.FsyncRequest(header=h, ino=f))
         do(close=ns.CloseRequest(header=h, handle=o.handle))
         for name in (b"f", b"m", b"s", b"p"):
@@ -514,7 +580,7 @@ class Stream(Shared):
         self.assertEqual({f.name for f in ns.NamespaceRequest.DESCRIPTOR.oneofs[0].fields}, {
             "lookup", "getattr", "setattr", "create", "mkdir", "symlink", "mknod", "readlink", "link", "unlink", "rmdir",
             "rename", "readdir", "parent", "statfs", "setxattr", "getxattr", "listxattr", "removexattr", "open", "close",
-            "fsync"}, "a new operation needs its line above")
+            "fsync", "write"}, "a new operation needs its line above")
 
     def test_errors_come_by_tag_and_the_stream_goes_on(self):
         h, (pipe, replies) = self.root.header(), self.start()

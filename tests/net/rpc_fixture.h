@@ -127,6 +127,26 @@ static void on_chat(struct rpc_call *c, const void *msg, size_t len, void *user)
     atomic_fetch_sub(&running, 1);
 }
 
+static pthread_mutex_t meet_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t meet_cond = PTHREAD_COND_INITIALIZER;
+static unsigned meet_here;
+
+/* Waits until as many are here as the message's second byte says; says before that it may take long if the first is 'b'. */
+static void on_meet(struct rpc_call *c, const void *msg, size_t len, void *user)
+{
+    unsigned want = (unsigned)((const char *)msg)[1];
+    (void)user;
+    if (((const char *)msg)[0] == 'b')
+        rpc_may_block();
+    pthread_mutex_lock(&meet_lock);
+    meet_here++;
+    pthread_cond_broadcast(&meet_cond);
+    while (meet_here < want)
+        pthread_cond_wait(&meet_cond, &meet_lock);
+    pthread_mutex_unlock(&meet_lock);
+    assert_int_equal(rpc_send(c, msg, len), 0);
+}
+
 static int admit(struct rpc_call *c, void *user)
 {
     (void)user;
@@ -135,14 +155,15 @@ static int admit(struct rpc_call *c, void *user)
 
 #define M(name) "/penstock.test.v1.TestService/" name
 static const struct rpc_method methods[] = {
-    {M("Echo"), RPC_UNARY, 0, NULL, on_echo, NULL},
-    {M("Fail"), RPC_UNARY, 0, NULL, on_fail, NULL},
-    {M("Hang"), RPC_UNARY, 0, NULL, on_hang, on_hang_cancel},
-    {M("Later"), RPC_UNARY, 0, NULL, on_later, NULL},
-    {M("Deadline"), RPC_UNARY, 0, NULL, on_deadline, NULL},
-    {M("Forbidden"), RPC_UNARY, 0, NULL, on_echo, NULL},
-    {M("Count"), RPC_SERVER_STREAM, 0, NULL, on_count, NULL},
-    {M("Chat"), RPC_BIDI, 8, NULL, on_chat, NULL},
+    {.path = M("Echo"), .kind = RPC_UNARY, .on_message = on_echo},
+    {.path = M("Fail"), .kind = RPC_UNARY, .on_message = on_fail},
+    {.path = M("Hang"), .kind = RPC_UNARY, .on_message = on_hang, .on_cancel = on_hang_cancel},
+    {.path = M("Later"), .kind = RPC_UNARY, .on_message = on_later},
+    {.path = M("Deadline"), .kind = RPC_UNARY, .on_message = on_deadline},
+    {.path = M("Forbidden"), .kind = RPC_UNARY, .on_message = on_echo},
+    {.path = M("Count"), .kind = RPC_SERVER_STREAM, .on_message = on_count},
+    {.path = M("Chat"), .kind = RPC_BIDI, .max_inflight = 8, .on_message = on_chat},
+    {.path = M("Meet"), .kind = RPC_BIDI, .max_inflight = 8, .quick = true, .on_message = on_meet},
 };
 
 static inline int setup(void **state)

@@ -630,6 +630,7 @@ static void the_server_survives_clients_that_die_in_transfers(void **state)
     assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
     fs = connect_at(d.base, "living", 0);
     api_put(fs, "/f", "alive");
+    api_expect(fs, "/f", "alive"); /* with the data connection that stays */
     before = daemon_sockets(&d);
     for (int i = 0; i < rounds; i++) {
         int pipes[2];

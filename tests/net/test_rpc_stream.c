@@ -108,10 +108,57 @@ static void closing_a_running_stream_leaks_nothing(void **state)
     }
 }
 
+static unsigned meet_count(unsigned more)
+{
+    scoped_lock(&meet_lock);
+    meet_here += more;
+    pthread_cond_broadcast(&meet_cond);
+    return meet_here;
+}
+
+/* `first` begins each message: with 'w' only the server's watcher sees that its handler waits for the others. */
+static void meet(char first)
+{
+    struct rpc_stream *s[3];
+    char msg[2] = {first, 4}; /* the fourth is this thread: the server has four, and one has to look for events */
+    size_t len;
+    void *back;
+
+    meet_here = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rpc_stream_open(ch, M("Meet"), &s[i]), 0);
+        assert_int_equal(rpc_stream_send(s[i], msg, sizeof msg), 0);
+    }
+    for (int i = 0; meet_count(0) < 3; i++)
+        assert_int_equal(rpc_stream_recv(s[i % 3], NSEC_PER_SEC / 100, &back, &len), -ETIMEDOUT);
+    meet_count(1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rpc_stream_recv(s[i], UINT64_MAX, &back, &len), 1);
+        free(back);
+        rpc_stream_close(s[i], NULL);
+    }
+}
+
+static void handlers_that_wait_for_each_other_get_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        meet('b');
+}
+
+static void a_handler_that_waits_and_did_not_say_so_holds_nobody_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        meet('w');
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RPC_TEST(a_server_stream_comes_whole_and_in_order),
+        RPC_TEST(handlers_that_wait_for_each_other_get_on),
+        RPC_TEST(a_handler_that_waits_and_did_not_say_so_holds_nobody_up),
         RPC_TEST(a_bidi_stream_goes_both_ways),
         RPC_TEST(the_server_ends_a_stream_with_an_error),
         RPC_TEST(a_waiting_receiver_is_let_go_by_cancelling),

@@ -545,6 +545,39 @@ static void a_read_only_store_answers_and_refuses_changes(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, nx_setup, nx_teardown)
 
+static void a_walk_leads_to_the_name_and_a_retry_needs_none(void **state)
+{
+    uint64_t a = nx_made(&nx_alice, ROOT, "a", S_IFDIR | 0755), b = nx_made(&nx_alice, a, "b", S_IFDIR | 0755);
+    struct pst_ctx ctx = {.cred = &nx_alice, .walk = "a/b", .id = {.client = {1}, .slot = 3, .seq = 1}};
+    struct pst_new in = {.mode = S_IFREG | 0644, .exclusive = true};
+    struct pst_attr made, again, found;
+
+    (void)state;
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "f", &in, &made, NULL), 0);
+    assert_int_equal(nx_look(&nx_alice, b, "f", &found), 0);
+    assert_int_equal(found.ino, made.ino);
+    assert_int_equal(nx_make(&nx_alice, a, "link", S_IFLNK | 0777, NULL), 0);
+    ctx.id.seq = 0;
+    for (const char *const *w = (const char *const[]){"a/link", "a/b/f", "a/none", "a/./b", "a/../a", "", "a/", NULL},
+                            *const *r = (const char *const[]){"L", "D", "N", "I", "I", "I", "I"}; *w; w++, r++) {
+        int want = **r == 'L' ? -ELOOP : **r == 'D' ? -ENOTDIR : **r == 'N' ? -ENOENT : -EINVAL;
+        ctx.walk = *w;
+        assert_int_equal(pst_store_lookup(nx_c, &ctx, ROOT, "f", &found), want);
+        assert_int_equal(pst_store_unlink(nx_c, &ctx, ROOT, "f"), want);
+    }
+    /* The way is gone: a request that was done gets its reply, one that was not does nothing. */
+    assert_int_equal(nx_rename(&nx_alice, ROOT, "a", ROOT, "elsewhere", 0), 0);
+    ctx.walk = "a/b";
+    ctx.id.seq = 1;
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "f", &in, &again, NULL), 0);
+    assert_int_equal(again.ino, made.ino);
+    ctx.id.seq = 2;
+    assert_int_equal(pst_store_unlink(nx_c, &ctx, ROOT, "f"), -ENOENT);
+    assert_int_equal(pst_store_make(nx_c, &ctx, ROOT, "g", &in, &again, NULL), -ENOENT);
+    ctx.id.seq = 0;
+    assert_int_equal(pst_store_getattr(nx_c, &ctx, ROOT, &found), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -554,6 +587,7 @@ int main(void)
         T(set_group_id_is_inherited),
         T(symlinks_keep_their_target),
         T(links_count_names),
+        T(a_walk_leads_to_the_name_and_a_retry_needs_none),
         T(unlink_and_rmdir_know_their_kind),
         T(sticky_directories_protect_others_entries),
         T(rename_moves_and_replaces),

@@ -29,6 +29,53 @@ int remote_attr(const PB(Attr) *in, struct pst_attr *ret)
     return 0;
 }
 
+ProtobufCBinaryData remote_path(const struct pst_ctx *ctx, const char *name, uint8_t buf[REMOTE_PATH_MAX])
+{
+    size_t way = ctx->walk ? strlen(ctx->walk) : 0, n = strlen(name);
+
+    if (!way)
+        return BYTES(name);
+    memcpy(buf, ctx->walk, way);
+    buf[way] = '/';
+    memcpy(buf + way + 1, name, n);
+    return (ProtobufCBinaryData){way + 1 + n, buf};
+}
+
+int remote_may_walk(struct pst_cont *c, const struct pst_ctx *ctx)
+{
+    return ctx->walk && atomic_load(&rcont_of(c)->some_lost) ? -ELOOP : 0;
+}
+
+void remote_walked(const struct pst_ctx *ctx, const PB(NamespaceReply) *reply)
+{
+    if (ctx->walk && ctx->walked && reply)
+        *ctx->walked = reply->walked;
+}
+
+/* ---- what was changed, for the syncs to come ---- */
+
+/* A name that a request had: in which directory it is (0: not known any more), and without the way to it. */
+struct place {
+    uint64_t dir;
+    ProtobufCBinaryData name;
+};
+
+static struct place place_of(uint64_t parent, ProtobufCBinaryData path, const PB(NamespaceReply) *reply)
+{
+    uint8_t *slash = memrchr(path.data, '/', path.len);
+    size_t way = slash ? (size_t)(slash + 1 - path.data) : 0;
+
+    return (struct place){slash ? reply->walked : parent, {path.len - way, path.data + way}};
+}
+
+static void note_name(struct rcont *rc, uint64_t parent, ProtobufCBinaryData path, uint64_t ino,
+                      const PB(NamespaceReply) *reply, uint64_t history)
+{
+    struct place at = place_of(parent, path, reply);
+
+    remote_named(rc, at.dir ? at.dir : parent, at.name, ino, history, at.dir ? 0 : UN_MOVED);
+}
+
 /* The object that a reply with attributes tells of. */
 static uint64_t made_ino(const PB(NamespaceReply) *reply)
 {
@@ -38,13 +85,15 @@ static uint64_t made_ino(const PB(NamespaceReply) *reply)
 static void note_created(struct rcont *rc, const PB(CreateRequest) *in, const PB(NamespaceReply) *reply, uint64_t history)
 {
     const PB(CreateReply) *out = reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_CREATE ? reply->create : NULL;
+    struct place at;
 
     if (!out || !out->attr)
         return;
     /* Made anew where a change of that name is lost: it has not what was there. */
-    remote_found(rc, in->parent, in->name, out->attr->ino);
+    at = place_of(in->parent, in->name, reply);
+    remote_found(rc, at.dir, at.name, out->attr->ino);
     if (out->created)
-        remote_named(rc, in->parent, in->name, out->attr->ino, history, 0);
+        note_name(rc, in->parent, in->name, out->attr->ino, reply, history);
 }
 
 /* What was answered is not durable yet. */
@@ -64,22 +113,22 @@ static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const
         note_created(rc, req->create, reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_MKDIR:
-        remote_named(rc, req->mkdir->parent, req->mkdir->name, made_ino(reply), history, 0);
+        note_name(rc, req->mkdir->parent, req->mkdir->name, made_ino(reply), reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SYMLINK:
-        remote_named(rc, req->symlink->parent, req->symlink->name, made_ino(reply), history, 0);
+        note_name(rc, req->symlink->parent, req->symlink->name, made_ino(reply), reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_MKNOD:
-        remote_named(rc, req->mknod->parent, req->mknod->name, made_ino(reply), history, 0);
+        note_name(rc, req->mknod->parent, req->mknod->name, made_ino(reply), reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_LINK:
         remote_named(rc, req->link->parent, req->link->name, req->link->ino, history, 0);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_UNLINK:
-        remote_named(rc, req->unlink->parent, req->unlink->name, 0, history, 0);
+        note_name(rc, req->unlink->parent, req->unlink->name, 0, reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_RMDIR:
-        remote_named(rc, req->rmdir->parent, req->rmdir->name, 0, history, 0);
+        note_name(rc, req->rmdir->parent, req->rmdir->name, 0, reply, history);
         break;
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_RENAME:
         remote_named(rc, req->rename->parent, req->rename->name, 0, history, UN_MOVED);
@@ -114,6 +163,7 @@ static int attr_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record,
     if (r == 0)
         r = call.reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR ? remote_attr(call.reply->attr->attr, ret)
                                                                           : -EBADMSG;
+    remote_walked(ctx, call.reply);
     session_call_done(&call);
     return r;
 }
@@ -124,6 +174,7 @@ static int empty_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record
     struct session_call call;
     int r = remote_call(c, ctx->cred, record, req, header, &call);
 
+    remote_walked(ctx, call.reply);
     session_call_done(&call);
     return r;
 }
@@ -145,15 +196,23 @@ static int typed_call(struct pst_cont *c, const struct pst_ctx *ctx, PB(Namespac
 int remote_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                   struct pst_attr *ret)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(LookupRequest, LOOKUP, lookup, LOOKUP);
-    int r;
+    int r = remote_may_walk(c, ctx);
 
-    (void)call;
+    if (r < 0)
+        return r;
     in.parent = parent;
-    in.name = BYTES(name);
-    r = attr_call(c, ctx, false, &req, &header, ret);
+    in.name = remote_path(ctx, name, path);
+    r = remote_call(c, ctx->cred, false, &req, &header, &call);
     if (r == 0)
-        remote_found(rcont_of(c), parent, in.name, ret->ino);
+        r = call.reply->op_case == REPLY(ATTR) ? remote_attr(call.reply->attr->attr, ret) : -EBADMSG;
+    if (r == 0) {
+        struct place at = place_of(parent, in.name, call.reply);
+        remote_found(rcont_of(c), at.dir, at.name, ret->ino);
+    }
+    remote_walked(ctx, call.reply);
+    session_call_done(&call);
     return r;
 }
 
@@ -187,11 +246,12 @@ int remote_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
 static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                      const struct pst_new *n, struct pst_attr *ret, bool *ret_created)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(CreateRequest, CREATE, create, CREATE);
     int r;
 
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     in.mode = n->mode & 07777;
     in.exclusive = n->exclusive;
     r = remote_call(c, ctx->cred, true, &req, &header, &call);
@@ -199,6 +259,7 @@ static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
         r = call.reply->op_case == REPLY(CREATE) ? remote_attr(call.reply->create->attr, ret) : -EBADMSG;
     if (r == 0 && ret_created)
         *ret_created = call.reply->create->created;
+    remote_walked(ctx, call.reply);
     session_call_done(&call);
     return r;
 }
@@ -206,10 +267,11 @@ static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
 static int make_dir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name, uint32_t mode,
                     struct pst_attr *ret)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(MkdirRequest, MKDIR, mkdir, MKDIR);
     (void)call;
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     in.mode = mode & 07777;
     return attr_call(c, ctx, true, &req, &header, ret);
 }
@@ -217,10 +279,11 @@ static int make_dir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t pare
 static int make_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                      const char *target, struct pst_attr *ret)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(SymlinkRequest, SYMLINK, symlink, SYMLINK);
     (void)call;
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     in.target = BYTES(target);
     return attr_call(c, ctx, true, &req, &header, ret);
 }
@@ -228,10 +291,11 @@ static int make_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
 static int make_node(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                      const struct pst_new *n, struct pst_attr *ret)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(MknodRequest, MKNOD, mknod, MKNOD);
     (void)call;
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     in.mode = n->mode;
     in.rdev = n->rdev;
     return attr_call(c, ctx, true, &req, &header, ret);
@@ -240,8 +304,10 @@ static int make_node(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
 int remote_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                 const struct pst_new *n, struct pst_attr *ret, bool *ret_created)
 {
-    int r;
+    int r = remote_may_walk(c, ctx);
 
+    if (r < 0)
+        return r;
     switch (n->mode & S_IFMT) {
     case S_IFREG:
         return make_file(c, ctx, parent, name, n, ret, ret_created);
@@ -295,19 +361,29 @@ int remote_link(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uin
 
 int remote_unlink(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(UnlinkRequest, UNLINK, unlink, UNLINK);
+    int r = remote_may_walk(c, ctx);
+
     (void)call;
+    if (r < 0)
+        return r;
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     return empty_call(c, ctx, true, &req, &header);
 }
 
 int remote_rmdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name)
 {
+    uint8_t path[REMOTE_PATH_MAX];
     REQUEST(RmdirRequest, RMDIR, rmdir, RMDIR);
+    int r = remote_may_walk(c, ctx);
+
     (void)call;
+    if (r < 0)
+        return r;
     in.parent = parent;
-    in.name = BYTES(name);
+    in.name = remote_path(ctx, name, path);
     return empty_call(c, ctx, true, &req, &header);
 }
 

@@ -157,11 +157,12 @@ static int create_call(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t p
     PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
     PB(Header) header = PENSTOCK__V1__HEADER__INIT;
     PB(CreateRequest) in = PENSTOCK__V1__CREATE_REQUEST__INIT;
+    uint8_t path[REMOTE_PATH_MAX];
     int e;
 
     in.header = &header;
     in.parent = parent;
-    in.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)(uintptr_t)name};
+    in.name = remote_path(ctx, name, path);
     in.mode = n->mode & 07777;
     in.exclusive = n->exclusive;
     in.open = true;
@@ -182,14 +183,17 @@ int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent
     struct session_call call;
     struct pst_attr a;
     bool created;
-    int e = create_call(c, ctx, parent, name, in, accmode, &call);
+    int e = remote_may_walk(c, ctx);
 
+    if (e == 0)
+        e = create_call(c, ctx, parent, name, in, accmode, &call);
     if (e < 0)
         return e;
     created = call.reply->create->created;
     e = remote_attr(call.reply->create->attr, &a);
     if (e == 0)
         e = keep_open(c, a.ino, call.reply->create->open, accmode, ctx->cred, call.epoch);
+    remote_walked(ctx, call.reply);
     session_call_done(&call);
     if (e == -ECONNRESET) /* created, and then the session was lost with the handle */
         e = remote_open(c, ctx, a.ino, accmode, false, &a);
@@ -314,6 +318,60 @@ void remote_new_history(struct rcont *rc, uint64_t history)
         list_for_each (it, &rc->objects[i])
             un_lose(&rc->unsynced, list_entry(it, struct robject, link)->ino, moved);
     atomic_store(&rc->some_lost, un_has_lost(&rc->unsynced));
+}
+
+/* ---- a small file's bytes ---- */
+
+static uint64_t write_handle(struct rcont *rc, uint64_t ino)
+{
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    for (size_t i = 0; o && i < OBJ_HANDLES; i++)
+        if (covers(&o->h[i], W_OK))
+            return o->h[i].handle;
+    return 0;
+}
+
+static int write_call(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable,
+                      uint64_t *ret_epoch)
+{
+    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
+    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
+    PB(WriteRequest) in = PENSTOCK__V1__WRITE_REQUEST__INIT;
+    struct session_call call;
+    int r;
+
+    in.header = &header;
+    in.ino = ino;
+    in.handle = write_handle(rcont_of(c), ino);
+    in.offset = offset;
+    in.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
+    in.durable = durable;
+    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_WRITE;
+    req.write = &in;
+    r = remote_call(c, NULL, true, &req, &header, &call);
+    *ret_epoch = call.epoch;
+    session_call_done(&call);
+    return r;
+}
+
+int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
+{
+    struct rcont *rc = rcont_of(c);
+    struct session *s = remote_of(c->store)->session;
+    uint64_t epoch = session_epoch(s), history = session_history(s), mark = durable ? remote_mark(rc) : 0, by;
+    int r = write_call(c, ino, offset, data, len, durable, &by);
+
+    if (r < 0)
+        return r;
+    if (by != epoch)
+        history = session_history(s);
+    if (durable)
+        return remote_synced(rc, ino, mark, history);
+    remote_changed(rc, ino, history);
+    return 0;
 }
 
 /* ---- after a restart ---- */

@@ -76,6 +76,11 @@ static void on_resume(void *user)
     remote_resume(user);
 }
 
+static bool on_tick(void *user)
+{
+    return remote_tick(user);
+}
+
 static void on_changed(void *user)
 {
     struct remote *r = user;
@@ -145,7 +150,7 @@ int remote_fab(struct remote *r, char *err, size_t err_size)
  */
 static int open_parts(struct remote *r, const struct options *o, char *err, size_t err_size)
 {
-    struct session_hooks hooks = {on_resume, on_changed, r};
+    struct session_hooks hooks = {on_resume, on_changed, on_tick, r};
     sigset_t all, old;
     int e;
 
@@ -333,6 +338,8 @@ const struct pst_store_ops remote_ops = {
     .queue_fd = remote_queue_fd,
     .queue_cancel = remote_queue_cancel,
     .history = remote_history,
+    .walks = true,
+    .write = remote_write,
     .describe = remote_describe,
     .stats = remote_stats,
 };

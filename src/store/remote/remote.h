@@ -68,11 +68,12 @@ struct rcont {
     struct list objects[OBJ_BUCKETS];
     struct list closing;   /* of object handles, not answered yet (close.c) */
     pthread_cond_t closed; /* one was answered */
-    uint64_t *late;        /* object handles to close when the connection is up again */
+    uint64_t *late;        /* object handles to close: some together, or when the connection is up again */
     size_t nlate, late_cap;
     uint64_t late_epoch;
     struct unsynced unsynced;
     _Atomic bool some_lost; /* as un_has_lost said last: mostly false, and then no lookup needs the lock */
+    uint64_t closed_ns; /* when handles were sent last */
 };
 
 /* What the server gave for one open. */
@@ -107,6 +108,13 @@ static inline struct rcont *rcont_of(struct pst_cont *c)
 /* Loads the transport if that has not been done: 0, or -errno and a line for people. */
 int remote_fab(struct remote *r, char *err, size_t err_size);
 int remote_attr(const PB(Attr) *in, struct pst_attr *ret); /* -EBADMSG */
+#define REMOTE_PATH_MAX (PST_WALK_MAX + 1 + PST_NAME_MAX)
+/* -ELOOP with a way while something is lost: each directory on it is to be found by its name. */
+int remote_may_walk(struct pst_cont *c, const struct pst_ctx *ctx);
+/* To where it led. */
+void remote_walked(const struct pst_ctx *ctx, const PB(NamespaceReply) *reply);
+/* A name with the way to it before it, as the protocol has them: "a/b/name". The text is in buf where there is a way. */
+ProtobufCBinaryData remote_path(const struct pst_ctx *ctx, const char *name, uint8_t buf[REMOTE_PATH_MAX]);
 /* One request: fills in header and container, calls. c->req and its member are the caller's. */
 int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
                 PB(Header) *header, struct session_call *ret);
@@ -117,6 +125,7 @@ int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int
 int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                   const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
 void remote_release(struct pst_cont *c, uint64_t ino);
+int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
 /* Opens again what a container had open; remote.lock held, session thread. */
 void remote_reopen(struct remote *r, struct rcont *rc);
 void remote_objects_done(struct rcont *rc);
@@ -142,6 +151,8 @@ void remote_close_handle(struct rcont *rc, uint64_t handle, uint64_t epoch);
 /* The connection is up again. Lock not held, nor in the next one. */
 void remote_closes_again(struct rcont *rc);
 void remote_closes_done(struct rcont *rc);
+/* Sends the handles that wait to be closed; true: not all. */
+bool remote_tick(struct remote *r);
 
 /* admin.c */
 extern const struct pst_store_ops remote_ops;

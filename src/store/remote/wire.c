@@ -19,6 +19,13 @@ static bool mutates(enum pst_op_kind k)
     return k == PST_OP_WRITE || k == PST_OP_PUNCH || k == PST_OP_ALLOCATE || k == PST_OP_CHUNK_REPLACE;
 }
 
+/* A durable write covers what was before it, as an fsync does. */
+static bool syncs(const struct pst_op *op)
+{
+    return op->kind == PST_OP_FSYNC || (op->flags & PST_OPF_DSYNC && (op->kind == PST_OP_WRITE ||
+                                                                      op->kind == PST_OP_CHUNK_REPLACE));
+}
+
 static uint32_t rights(enum pst_op_kind k)
 {
     return k == PST_OP_FSYNC ? 0 : mutates(k) ? W_OK : R_OK;
@@ -148,7 +155,7 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
         req.seq = p->seq;
     }
     r = bind_for(q, p->op, &req.cap);
-    if (r == 0 && p->op->kind == PST_OP_FSYNC && !p->is_marked) {
+    if (r == 0 && syncs(p->op) && !p->is_marked) {
         p->is_marked = true;
         p->mark = remote_mark(rcont_of(p->op->cont));
     }
@@ -251,7 +258,7 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
             take_result(q, p, &y);
         else if (y.status == -EAGAIN || y.status == -ECONNRESET)
             y.status = -EIO; /* not what an operation ends with */
-        if (y.status == 0 && p->op->kind == PST_OP_FSYNC)
+        if (y.status == 0 && syncs(p->op))
             y.status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
         list_del(&p->link);
         rq_settle(q, p);

@@ -53,9 +53,9 @@ int cl_setattr(struct client *c, const struct pst_cred *cred, uint64_t ino, uint
 /* flags of open(2): O_ACCMODE, O_APPEND, O_TRUNC, O_DIRECT (no write-behind), O_SYNC / O_DSYNC (durable writes). */
 int cl_open(struct client *c, const struct pst_cred *cred, uint64_t ino, int flags, struct cl_file **ret,
             struct pst_attr *ret_attr);
-/* Create and open in one step (O_EXCL honoured). */
-int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, const char *name, uint32_t mode,
-              int flags, struct cl_file **ret, struct pst_attr *ret_attr);
+/* Create and open in one step (O_EXCL honoured). walk: as in struct pst_ctx, or NULL. */
+int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, const char *walk, const char *name,
+              uint32_t mode, int flags, struct cl_file **ret, struct pst_attr *ret_attr);
 uint64_t cl_file_ino(const struct cl_file *f);
 /* Bytes or -errno. Reads see this client's earlier writes. */
 int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset);

@@ -36,6 +36,11 @@ struct session_hooks {
     void (*resume)(void *user);
     /* The session is usable again, or has changed. Any thread; must not block. */
     void (*changed)(void *user);
+    /*
+     * Now and then while there are replies, and once after the last: for what waits to be sent with other things. From
+     * the thread that reads replies: must not wait for one. True: call again soon. May be NULL.
+     */
+    bool (*tick)(void *user);
     void *user;
 };
 
@@ -84,6 +89,7 @@ struct session_async {
     void (*fn)(struct session_async *a, int err);
     uint64_t tag;
     uint64_t history; /* out: of the session that has it */
+    bool lazy; /* nobody waits for the answer: it is read with others, some milliseconds later at most */
 };
 int session_begin(struct session *s, struct session_call *c, struct session_async *a);
 bool session_forget(struct session *s, struct session_async *a);

@@ -46,6 +46,11 @@ struct rpc_method {
     enum rpc_kind kind;
     uint32_t max_inflight; /* bidi: messages being handled or replies waiting to be sent; 0: 1 */
     const void *arg;       /* the service's: rpc_method_arg */
+    /*
+     * Most of its messages take microseconds: the thread that looks for events handles them itself. The handler calls
+     * rpc_may_block before whatever may take longer. Other methods' handlers run beside that thread.
+     */
+    bool quick;
     /* msg is lent until the return. */
     void (*on_message)(struct rpc_call *c, const void *msg, size_t len, void *user);
     /* Once, at most: the client is gone, cancelled, or its deadline has passed. May be NULL. */
@@ -56,7 +61,8 @@ struct rpc_server_config {
     const struct rpc_method *methods; /* borrowed while the server lives */
     size_t nmethods;
     void *user;             /* handed to all handlers */
-    uint32_t threads;       /* 0: 8 */
+    uint32_t threads;       /* 0: 16 */
+    uint32_t queues;        /* of events, one thread at a time looks at each; 0: one for 8 processors */
     uint32_t max_calls;     /* calls at once, all connections; more get RESOURCE_EXHAUSTED (EAGAIN). 0: 4096 */
     uint32_t idle_call_ms;  /* a call whose first message does not come in this time is ended; 0: 30 s */
     /* Looks at a call (peer, path) before its message is read; 0 or -errno, which ends it. May be NULL. */
@@ -81,6 +87,9 @@ void rpc_server_free(struct rpc_server *s);
 uint32_t rpc_server_calls(struct rpc_server *s);
 /* Connections that this process closed because descriptors were short: the last quarter (256 at most) is for files. */
 uint64_t rpc_server_dropped(void);
+
+/* From a quick method's handler, before it may wait for long: another thread looks for events from now on. */
+void rpc_may_block(void);
 
 /* Any thread. After the call is finished or cancelled they do nothing (rpc_send: -ECANCELED). */
 void rpc_reply(struct rpc_call *c, const void *msg, size_t len); /* unary: the reply and OK */

@@ -69,7 +69,7 @@ struct ctl_config {
     bool local_token;
     const char *role; /* "server", "agent" */
     struct sess_limits limits;
-    uint32_t threads;   /* 0: 8 */
+    uint32_t threads;   /* 0: 16 */
     uint32_t max_calls; /* 0: 4096 */
     /* Addresses of data connections; copied. What a client is told when it opens a session. */
     const struct ctl_endpoint *endpoints;

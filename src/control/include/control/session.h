@@ -133,6 +133,9 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
                     uint32_t slot, uint64_t seq, uint64_t *ret_handle);
 bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
                       uint32_t slot, uint64_t seq, uint64_t *ret_handle);
+/* Does the session have the object open with these rights? handle: where to look first. */
+bool sess_object_has(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
+                     uint32_t rights);
 /* 0 as well for a retry of the request (slot, seq) that closed it; -EBADF. */
 int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq);
 

@@ -49,7 +49,8 @@ enum pst_op_kind {
 };
 
 #define PST_OPF_APPEND    1u
-#define PST_OPF_DSYNC     2u /* WRITE, CHUNK_REPLACE: complete only when durable */
+/* WRITE, CHUNK_REPLACE: complete only when durable, and what was before it too: as a PST_OP_FSYNC right after it */
+#define PST_OPF_DSYNC 2u
 #define PST_OPF_KEEP_SIZE 4u /* ALLOCATE: do not extend the file */
 /* CHUNK_REPLACE: the file's size becomes op->new_size at least */
 #define PST_OPF_GROW 8u
@@ -196,6 +197,10 @@ struct pst_store_ops {
     void (*queue_cancel)(struct pst_queue *q, struct pst_op *op);
     /* See pst_store_history. NULL: that of the store below, else 0. */
     uint64_t (*history)(struct pst_store *st);
+    /* May be NULL: see pst_store_write. */
+    int (*write)(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+    /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
+    bool walks;
 };
 
 /* ---- the calls, with arguments checked: see the table for what each does ---- */
@@ -257,6 +262,12 @@ void pst_store_release(struct pst_cont *c, uint64_t ino);
  */
 int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                      const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
+
+/*
+ * At most PST_SMALL_MAX bytes of an object that is open for writing, all or nothing, without a queue: for stores that have
+ * a shorter way for a small file than their queues (-EOPNOTSUPP from the others). durable: as PST_OPF_DSYNC.
+ */
+int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
 void pst_queue_close(struct pst_queue *q);

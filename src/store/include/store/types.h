@@ -13,6 +13,7 @@
 
 /* Limits, with the reason. */
 #define PST_NAME_MAX       255            /* bytes in one name: NAME_MAX of POSIX systems */
+#define PST_WALK_MAX       4095           /* bytes in struct pst_ctx.walk */
 #define PST_SYMLINK_MAX    4095           /* bytes in a target: PATH_MAX without the NUL */
 #define PST_XATTR_NAME_MAX 255            /* XATTR_NAME_MAX of Linux */
 #define PST_XATTR_SIZE_MAX 65536          /* XATTR_SIZE_MAX of Linux */
@@ -24,6 +25,7 @@
 #define PST_BLOCK          4096u          /* unit of checksums and of space */
 #define PST_META_MAX       64             /* opaque bytes kept with a chunk */
 #define PST_IO_MAX         (8 * MiB)      /* one read or write operation */
+#define PST_SMALL_MAX      (16 * KiB)     /* bytes of pst_store_write */
 #define PST_FILE_MAX       (1ull << 52)   /* bytes in a file */
 #define PST_GROUPS_MAX     64             /* supplementary groups of a caller */
 #define PST_ROOT_INO       1u
@@ -52,6 +54,12 @@ struct pst_reqid {
 struct pst_ctx {
     const struct pst_cred *cred; /* borrowed */
     struct pst_reqid id;
+    /*
+     * lookup, make, create, unlink, rmdir: names of directories with '/' between them, from the parent down to the one
+     * that is meant; NULL: the parent itself. -ELOOP: one of them is a symbolic link, which only the caller can follow.
+     */
+    const char *walk; /* borrowed */
+    uint64_t *walked; /* may be NULL: gets the directory that the walk led to, where that is known */
 };
 
 struct pst_attr {
