@@ -105,12 +105,22 @@ void pst_eq_destroy(struct pst_eq *eq)
     free(eq);
 }
 
+/* Lock held. It is over, and on no list. */
+static void event(struct pst_eq *eq, struct aio *a)
+{
+    uint64_t one = 1;
+
+    if (list_empty(&eq->done) && write(eq->fd, &one, sizeof one) < 0)
+        log_warn("cannot signal an event queue: %s", strerror(errno));
+    list_push_back(&eq->done, &a->link);
+    pthread_cond_broadcast(&eq->changed);
+}
+
 static void aio_done(struct cl_op *o)
 {
     struct aio *a = container_of(o, struct aio, o);
     struct pst_eq *eq = a->eq;
     struct pst_file *f = a->file;
-    uint64_t one = 1;
 
     if (a->kind == PST_AIO_WRITE)
         atomic_fetch_add(&f->f->i->gen, 1);
@@ -126,11 +136,8 @@ static void aio_done(struct cl_op *o)
 
     scoped_lock(&eq->lock);
     list_del(&a->link);
-    if (list_empty(&eq->done) && write(eq->fd, &one, sizeof one) < 0)
-        log_warn("cannot signal an event queue: %s", strerror(errno));
-    list_push_back(&eq->done, &a->link);
     eq->nflying--;
-    pthread_cond_broadcast(&eq->changed);
+    event(eq, a);
 }
 
 static int take_events(struct pst_eq *eq, struct pst_event *ret, int max)
@@ -265,6 +272,11 @@ static int begin(const char *call, struct pst_file *f, int kind, const struct io
         atomic_fetch_add(&f->f->i->gen, 1);
         a->o.op.flags = (f->f->flags & O_APPEND ? PST_OPF_APPEND : 0) |
                         (f->f->flags & (O_SYNC | O_DSYNC) ? PST_OPF_DSYNC : 0);
+    }
+    if (cl_op_now(&a->o.op)) {
+        scoped_lock(&eq->lock);
+        event(eq, a);
+        return 0;
     }
     aio_start(a, f);
     return 0;

@@ -24,6 +24,7 @@
 #define CL_DEPTH_MAX     4096u
 #define CL_WINDOW        (1 * MiB)  /* write-behind and read-ahead work in windows aligned to this */
 #define CL_SMALL         (64 * KiB) /* a write-behind buffer begins with this size: small files are many */
+#define CL_NOW           (64 * KiB)  /* reads up to this size are tried in the caller's thread */
 #define CL_AGE_NS        (2 * NSEC_PER_SEC) /* what waits for more data is sent after this at the latest, about */
 #define CL_IDLE_MAX      16u        /* buffers of one object that wait for more data */
 #define CL_AHEAD_MAX     16u        /* windows fetched ahead for one handle */
@@ -62,6 +63,8 @@ void cl_threads_stop(struct client *c); /* drains */
 void cl_op_submit(struct client *c, struct cl_op *o);
 /* Something waits in the buffers now: a thread will call cl_dirty_age. */
 void cl_threads_age(struct client *c);
+/* A short read whose bytes are in memory, in this thread: the result is in op. False: it is to be submitted. */
+bool cl_op_now(struct pst_op *op);
 /* Submits and waits: the result. */
 int64_t cl_op_run(struct client *c, struct pst_op *op);
 /* Asks for an early end of the operation with this id, which may be over already; see pst_queue_cancel. */

@@ -453,6 +453,13 @@ static int op_check(const struct pst_op *op)
     return op->offset > PST_FILE_MAX || op->length > PST_FILE_MAX - op->offset ? -EFBIG : 0;
 }
 
+int pst_store_read_now(struct pst_op *op)
+{
+    if (op->kind != PST_OP_READ || !op->cont->store->ops->read_now || op_check(op))
+        return -EAGAIN;
+    return op->cont->store->ops->read_now(op);
+}
+
 int pst_queue_submit(struct pst_queue *q, struct pst_op *op)
 {
     CHECK(op_check(op));

@@ -31,6 +31,7 @@ void data_close(struct engine *e)
     if (!e->data)
         return;
     swap_close(e);
+    data_now_close(e);
     map_cache_close(e->data);
     pthread_mutex_destroy(&e->data->collect_lock);
     free(e->data->seen);

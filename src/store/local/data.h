@@ -19,6 +19,7 @@
 #define DATA_CACHE_BYTES  (32 * MiB)  /* decoded maps: about 25 GiB of 1 MiB chunks */
 #define DATA_IOV_MAX      256u        /* longer iovec arrays go through one buffer: below IOV_MAX with both edges */
 #define DATA_LINEAR_BYTES (32 * MiB)  /* of such buffers per queue; more operations wait */
+#define DATA_NOW          16u         /* reads at once in their callers' threads without an allocation */
 #define DATA_STEP_CHUNKS  64u         /* chunk records that one step of a long operation changes in a transaction */
 #define DATA_STEP_BYTES   (256 * KiB) /* of records in such a transaction: well below TXN_MAX */
 #define DATA_STEP_SCAN    256u        /* or looks at */
@@ -44,6 +45,7 @@ struct data_state {
     bool try_cached;
     _Atomic uint32_t *seen; /* places of long reads, see queue.c */
     uint32_t nseen;
+    struct queue *_Atomic now[DATA_NOW]; /* for reads in their callers' threads, see queue.c */
     pthread_mutex_t collect_lock; /* one collector at a time: a chunk is deleted once */
     struct key collect_at;        /* where the collector goes on */
     /* Counters. */
@@ -202,6 +204,8 @@ void op_block_free(struct data_op *o, uint8_t *b);
 enum data_next op_gather(struct data_op *o, bool copy_in);
 void op_ticket(struct data_op *o);
 void op_ticket_end(struct data_op *o);
+/* It runs in its caller's thread: what is not in the page cache is -EAGAIN. */
+bool op_is_now(const struct data_op *o);
 /* Starts all segs; the state runs when all are back. */
 enum data_next op_start_io(struct data_op *o, enum data_next (*then)(struct data_op *o));
 enum data_next op_start_sync(struct data_op *o, uint64_t lsn, enum data_next (*then)(struct data_op *o));

@@ -266,6 +266,8 @@ int data_collect(struct engine *e, int max);
 int data_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
 void data_queue_close(struct pst_queue *q);
 int data_queue_submit(struct pst_queue *q, struct pst_op *op);
+int data_read_now(struct pst_op *op);
+void data_now_close(struct engine *e);
 int data_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
 int data_queue_fd(struct pst_queue *q);
 int64_t data_scrub(struct pst_store *st,

@@ -72,6 +72,11 @@ void op_init(struct data_op *o, struct queue *q)
     o->crcs_cap = ARRAY_SIZE(o->crcs1);
 }
 
+bool op_is_now(const struct data_op *o)
+{
+    return o->q->now;
+}
+
 void op_ticket(struct data_op *o)
 {
     op_ticket_end(o);

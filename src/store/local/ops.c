@@ -35,6 +35,7 @@ const struct pst_store_ops local_ops = {
     .queue_open = data_queue_open,
     .queue_close = data_queue_close,
     .queue_submit = data_queue_submit,
+    .read_now = data_read_now,
     .queue_reap = data_queue_reap,
     .queue_fd = data_queue_fd,
     .stats = local_stats,

@@ -30,6 +30,7 @@ struct queue {
     /* From the sync thread. */
     pthread_mutex_t lock;
     struct list synced;
+    bool now; /* without I/O: what is not in the page cache is -EAGAIN */
     int event_fd;   /* readable: synced has some, or done has (poll_fd is in use) */
     int poll_fd;    /* event_fd and the I/O context's; -1 until someone asks for it */
     bool event_set; /* written for `done`; the owner thread's */

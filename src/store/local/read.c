@@ -125,6 +125,8 @@ static enum data_next read_verify(struct data_op *o)
     for (uint32_t k = 0; k < o->nsegs; k++) {
         const struct seg *s = &o->segs[k];
         uint32_t bad;
+        if (o->io_err == -EAGAIN && op_is_now(o))
+            return op_done(o, -EAGAIN);
         if (o->io_err)
             return read_bad(o, s, s->first);
         bad = iov_check(o->iovs + s->iov_at, s->iov_n, s->n, o->crcs + s->first);

@@ -199,6 +199,8 @@ struct pst_store_ops {
     uint64_t (*history)(struct pst_store *st);
     /* May be NULL: see pst_store_write. */
     int (*write)(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+    /* May be NULL: see pst_store_read_now. */
+    int (*read_now)(struct pst_op *op);
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
 };
@@ -268,6 +270,12 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
  * a shorter way for a small file than their queues (-EOPNOTSUPP from the others). durable: as PST_OPF_DSYNC.
  */
 int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+
+/*
+ * A PST_OP_READ in the caller's thread, if nothing has to be waited for: 0, and op->result as from a queue; -EAGAIN: it is
+ * to be submitted.
+ */
+int pst_store_read_now(struct pst_op *op);
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
 void pst_queue_close(struct pst_queue *q);
