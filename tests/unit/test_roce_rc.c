@@ -1,6 +1,8 @@
 /* RC between two engines on a quiet link: every operation, sizes, order, acknowledgements. */
 #include "roce_fixture.h"
 
+#include <sys/mman.h>
+
 static const uint32_t sizes[] = {0, 1, 3, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537};
 
 static void write_moves_bytes_of_every_size(void **state)
@@ -337,6 +339,61 @@ static void a_solicited_completion_wakes_who_waits_for_one(void **state)
     fx_close();
 }
 
+/* ---- 1 GiB: the bytes are not moved, since `copy` stands for the port's memory; nothing is mapped behind it ---- */
+
+static uint64_t copied;
+static int count_bytes(void *ctx, void *dst, size_t offset, size_t len)
+{
+    (void)ctx;
+    (void)dst;
+    (void)offset;
+    copied += len;
+    return 0;
+}
+
+static void exchange(struct qend *from, struct qend *to)
+{
+    static struct qp_tx tx[16];
+    int n;
+
+    while ((n = qp_engine_tx(from->e, net.now, tx, 16)) > 0)
+        for (int i = 0; i < n; i++) {
+            struct qp_rx rx = {.pkt = tx[i].pkt, .path = qpnet_path(to->node, from->node), .copy = count_bytes};
+            qp_engine_rx(to->e, net.now, &rx);
+        }
+}
+
+static void messages_of_1_gib_and_no_more(void **state)
+{
+    void *far = mmap(NULL, UROCE_MSG_MAX + 1ull, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct qp_mr *big[2];
+
+    (void)state;
+    assert_ptr_not_equal(far, MAP_FAILED);
+    fx_open(&(struct qend_opts){.sq_psn = 0xfff000, .rq_psn = 0xfff000});
+    assert_int_equal(qp_mr_reg(a.pd, far, UROCE_MSG_MAX + 1ull, 0, UROCE_ACCESS_LOCAL_WRITE, NULL, &big[0]), 0);
+    assert_int_equal(qp_mr_reg(b.pd, far, UROCE_MSG_MAX + 1ull, 0, 7, NULL, &big[1]), 0);
+    for (int i = 0; i < 3; i++) {
+        struct uroce_sge sge = {0, UROCE_MSG_MAX + (i == 2), qp_mr_lkey(big[0])};
+        struct uroce_send_wr wr = {
+            .opcode = i == 1 ? UROCE_WR_RDMA_READ : UROCE_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1};
+        struct uroce_wc wc;
+        copied = 0;
+        wr.wr.rdma.rkey = qp_mr_rkey(big[1]);
+        assert_int_equal(qend_send(&a, &net, &wr, NULL, 0), 0);
+        while (qp_cq_poll(a.scq, 1, &wc) == 0) {
+            exchange(&a, &b);
+            exchange(&b, &a);
+        }
+        assert_int_equal(wc.status, i == 2 ? UROCE_WC_LOC_LEN_ERR : UROCE_WC_SUCCESS);
+        assert_int_equal(copied, i == 2 ? 0 : UROCE_MSG_MAX);
+    }
+    assert_int_equal(qp_mr_dereg(big[0]), 0);
+    assert_int_equal(qp_mr_dereg(big[1]), 0);
+    fx_close();
+    munmap(far, UROCE_MSG_MAX + 1ull);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_fence_waits_for_reads),
         cmocka_unit_test(a_queue_takes_as_many_requests_as_it_has),
         cmocka_unit_test(a_solicited_completion_wakes_who_waits_for_one),
+        cmocka_unit_test(messages_of_1_gib_and_no_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
