@@ -16,6 +16,7 @@ struct qend_opts {
     unsigned int access; /* of the memory; 0: all */
     unsigned int qp_access;
     uint32_t cqe;
+    uint64_t total_bytes;
 };
 
 struct qend {

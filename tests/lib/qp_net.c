@@ -93,7 +93,7 @@ static uint64_t through_queue(struct qpnet *n, int to, uint32_t len, uint64_t at
 
     if (n->busy[to] < at)
         n->busy[to] = at;
-    waiting = (n->busy[to] - at) / ns;
+    waiting = (n->busy[to] - at) / ((4096 + 66) * 8000000000ull / n->link.rate_bps);
     if (waiting >= n->link.queue_pkts)
         return 0;
     if (n->link.mark_pkts && waiting >= n->link.mark_pkts)

@@ -10,9 +10,10 @@
 struct qpnet_link {
     double loss, duplicate, reorder, late, mark; /* probabilities per packet */
     uint64_t delay_ns, jitter_ns;
-    uint64_t late_ns;               /* a late packet takes so much longer */
-    uint64_t rate_bps;              /* 0: without limit; else each receiver has a queue of that rate */
-    uint32_t queue_pkts, mark_pkts; /* of that queue: dropped beyond; ECN-marked beyond (0: never) */
+    uint64_t late_ns;  /* a late packet takes so much longer */
+    uint64_t rate_bps; /* 0: without limit; else each receiver has a queue of that rate */
+    uint32_t queue_pkts,
+        mark_pkts; /* of that queue, in packets of 4 KiB: dropped beyond; ECN-marked beyond (0: never) */
 };
 
 struct qpnet_pkt {

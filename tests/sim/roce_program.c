@@ -53,6 +53,7 @@ static void build_node(struct rm *m, struct rm_node *n)
 
     cfg.window_pkts = one_in(m, 2) ? 1 + below(m, 12) : 0;
     cfg.window_bytes = one_in(m, 4) ? 1 + below(m, 8000) : 0;
+    cfg.total_bytes = one_in(m, 3) ? 1 + below(m, 20000) : 0;
     cfg.ack_every = one_in(m, 3) ? 1 + below(m, 8) : 0;
     cfg.reorder_pkts = one_in(m, 3) ? 1 + below(m, 30) : 0;
     cfg.dcqcn.enabled = one_in(m, 3);

@@ -279,6 +279,83 @@ static void a_thousand_queue_pairs_are_served_in_turn(void **state)
     fx_close();
 }
 
+static void share_a_buffer(enum uroce_wr_opcode op)
+{
+    static struct qp *qa[256], *qb[256];
+    struct uroce_counters c;
+    uint64_t begin;
+    struct qp *own;
+
+    /* The way to the receiver has a queue of 128 packets; 256 messages of 32 KiB would need 2,048. */
+    fx_open(&(struct qend_opts){.cqe = 8192, .mtu = UROCE_MTU_4096, .total_bytes = 96 * 4096, .timeout = 16});
+    own = a.qp;
+    for (int i = 0; i < 256; i++) {
+        qa[i] = qend_qp(&a);
+        qb[i] = qend_qp(&b);
+        assert_int_equal(qend_connect_to(&a, qa[i], net.now, b.node, qp_num(qb[i])), 0);
+        assert_int_equal(qend_connect_to(&b, qb[i], net.now, a.node, qp_num(qa[i])), 0);
+    }
+    net.link.rate_bps = 10000000000;
+    net.link.queue_pkts = 128;
+    begin = net.now;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 256; i++) {
+            struct uroce_send_wr wr = fx_rdma(op, (uint64_t)i, b.mem);
+            a.qp = qa[i];
+            assert_int_equal(qend_send(&a, &net, &wr, a.mem, 32768), 0);
+        }
+    a.qp = own;
+    for (int got = 0; got < 512;) {
+        struct uroce_wc wc;
+        assert_true(qpnet_step(&net, net.now + SECOND));
+        while (qp_cq_poll(a.scq, 1, &wc) == 1) {
+            assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+            got++;
+        }
+    }
+    qp_engine_counters(a.e, &c);
+    assert_int_equal(c.retransmits, 0);
+    assert_int_equal(c.timeouts, 0);
+    assert_in_range(net.now - begin, 13400000, 15000000); /* 16 MiB at 10 Gbit/s, and not much more */
+    for (int i = 0; i < 256; i++) {
+        assert_int_equal(qp_destroy(qa[i]), 0);
+        assert_int_equal(qp_destroy(qb[i]), 0);
+    }
+    fx_close();
+}
+
+static void queue_pairs_share_what_the_socket_buffer_holds(void **state)
+{
+    (void)state;
+    share_a_buffer(UROCE_WR_RDMA_READ);
+    share_a_buffer(UROCE_WR_RDMA_WRITE);
+}
+
+static void a_silent_peer_does_not_starve_the_others(void **state)
+{
+    struct uroce_send_wr wr;
+    struct qp *dead;
+
+    (void)state;
+    fx_open(&(struct qend_opts){.total_bytes = 4096, .timeout = 20});
+    dead = qend_qp(&a);
+    assert_int_equal(qend_connect_to(&a, dead, net.now, 7, 99), 0); /* nobody is there */
+    {
+        struct qp *own = a.qp;
+        a.qp = dead;
+        wr = fx_rdma(UROCE_WR_RDMA_WRITE, 1, b.mem);
+        assert_int_equal(qend_send(&a, &net, &wr, a.mem, 8192), 0);
+        qpnet_flush(&net);
+        a.qp = own;
+    }
+    wr.wr_id = 2;
+    assert_int_equal(qend_send(&a, &net, &wr, a.mem, 2048), 0);
+    qpnet_run(&net, net.now + SECOND / 10);
+    assert_int_equal(fx_one(a.scq).wr_id, 2);
+    assert_int_equal(qp_destroy(dead), 0);
+    fx_close();
+}
+
 /* ---- threads ---- */
 
 #define THREAD_OPS 20000
@@ -346,6 +423,8 @@ int main(void)
         cmocka_unit_test(a_rate_limit_is_kept),
         cmocka_unit_test(an_idle_queue_pair_takes_less_than_4_kib),
         cmocka_unit_test(a_thousand_queue_pairs_are_served_in_turn),
+        cmocka_unit_test(queue_pairs_share_what_the_socket_buffer_holds),
+        cmocka_unit_test(a_silent_peer_does_not_starve_the_others),
         cmocka_unit_test(posts_and_polls_run_beside_the_engine),
     };
 

@@ -105,9 +105,10 @@ void comp_sent(struct qp *qp)
 static void advance(struct qp *qp, const struct sq_wqe *w, uint32_t n)
 {
     struct requester *r = &qp->req;
-    uint32_t off = psn_dist(r->una, w->first);
+    uint32_t off = psn_dist(r->una, w->first), bytes = req_bytes(qp, w, off + n) - req_bytes(qp, w, off);
 
-    r->bytes_out -= req_bytes(qp, w, off + n) - req_bytes(qp, w, off);
+    r->bytes_out -= bytes;
+    budget_give(qp, bytes);
     sack_advance(qp, r->una, n);
     r->una = psn_add(r->una, n);
     if (off + n == w->npkts)

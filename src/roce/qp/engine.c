@@ -48,6 +48,7 @@ int qp_engine_new(const struct qp_engine_config *cfg, struct qp_engine **ret)
     rng_seed(&e->rng, cfg->seed);
     list_init(&e->ready);
     list_init(&e->settle);
+    list_init(&e->starved);
     e->next_qpn = QP_NUM_FIRST + (uint32_t)rng_below(&e->rng, QP_NUM_END - QP_NUM_FIRST);
     e->qps = calloc(65536, sizeof(struct qp *)); /* untouched pages take no memory */
     e->mads = calloc(QP_MAD_QUEUE, sizeof *e->mads);

@@ -23,6 +23,7 @@ static void flush_send(struct qp *qp)
     qp->req.off_next = 0;
     qp->req.una = qp->req.next;
     qp->req.bytes_out = 0;
+    budget_give(qp, qp->req.charged);
     qp->req.rd_count = 0;
 }
 
@@ -54,7 +55,8 @@ static void req_forget(struct qp *qp)
     struct requester *r = &qp->req;
 
     r->rtx_on = r->again_on = r->guard_on = r->nak_on = r->rnr_wait = false;
-    r->timer = r->rnr_until = QP_NEVER;
+    r->timer = r->rnr_until = r->starve_until = QP_NEVER;
+    list_del(&qp->starved);
     r->backoff = 0;
     sack_clear(qp);
     reorder_clear(qp->e, &r->reorder);
@@ -100,12 +102,14 @@ void qp_reset(struct qp *qp)
 
     list_del(&qp->ready);
     list_del(&qp->settle);
+    list_del(&qp->starved);
+    budget_give(qp, r->charged);
     timer_remove(qp);
     reorder_free(qp->e, &a);
     reorder_free(qp->e, &b);
     memset(r, 0, sizeof *r);
     memset(s, 0, sizeof *s);
-    r->timer = r->rnr_until = QP_NEVER;
+    r->timer = r->rnr_until = r->starve_until = QP_NEVER;
     memset(&qp->attr, 0, sizeof qp->attr);
     qp->attr.port_num = 1;
     qp->has_peer_path = qp->selective = qp->drained = qp->data_flowed = qp->cnp_due = qp->paced = false;

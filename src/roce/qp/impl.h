@@ -237,12 +237,14 @@ struct requester {
     psn24 nak_una;          /* una at the last NAK, if nak_on */
     bool rtx_on, rtx_all, again_on, guard_on, nak_on;
     bool stop; /* a request failed here: nothing new is sent */
-    bool rnr_wait, has_value;
+    bool rnr_wait, has_value, starved_long;
     uint64_t value;    /* of a slot, for the READ that is being completed */
     uint32_t ssn, lsn; /* of the next request; of the last that credits allow */
     bool credits_known;
-    uint32_t since_ack; /* packets since the last with AckReq */
-    uint32_t bytes_out;
+    uint32_t since_ack;          /* packets since the last with AckReq */
+    uint32_t bytes_out, charged; /* bytes that are not acknowledged; those that count in the engine's total */
+    uint64_t starve_until, gives_seen;
+    uint32_t need, turn; /* what it waits for; what it may still send in its turn */
     uint8_t retry_left, rnr_left, backoff;
     uint8_t rd_head, rd_count;
     struct rd_part rd[UROCE_RD_ATOMIC]; /* READ parts and atomics under way, oldest at rd_head */
@@ -276,6 +278,7 @@ struct qp {
     struct qp_engine *e;
     struct list ready; /* in e->ready when something may be sent */
     struct list settle;
+    struct list starved; /* in e->starved when it waits for its share of total_bytes */
     uint32_t num, type;
     _Atomic int state;
     _Atomic bool sq_idle; /* the engine saw an empty send queue: the next post needs a doorbell */
@@ -322,8 +325,9 @@ struct qp_engine {
     struct qp **qps; /* by QPN[15:0] */
     struct qp *qp1;
     uint32_t nqps, next_qpn, objects;
-    struct list ready, settle;
-    struct qp **heap; /* of queue pairs by heap_key */
+    struct list ready, settle, starved;
+    uint64_t charged, gives; /* bytes on their way, of all queue pairs; how often some came back */
+    struct qp **heap;        /* of queue pairs by heap_key */
     uint32_t heap_n, heap_cap;
     bool cq_broken;
     struct qp_srq **xrc_srqs;
@@ -395,6 +399,13 @@ void req_timeout(struct qp *qp, uint64_t now);
 void req_arm(struct qp *qp, uint64_t now);
 uint32_t req_bytes(const struct qp *qp, const struct sq_wqe *w, uint32_t off);
 struct sq_wqe *req_find(struct qp *qp, psn24 psn, uint32_t *ret_index);
+/* budget.c: the total of bytes on their way. */
+bool budget_allows(struct qp *qp, uint64_t now, uint32_t bytes);
+void budget_take(struct qp *qp, uint32_t bytes);
+void budget_give(struct qp *qp, uint32_t bytes);
+void budget_timeout(struct qp *qp, uint64_t now);
+/* After one more packet it may have to wait. */
+bool budget_low(const struct qp *qp);
 /* Local operations: bind, invalidate. enum uroce_wc_status. */
 int req_local(struct qp *qp, struct sq_wqe *w);
 void comp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx);

@@ -33,6 +33,9 @@
 /* A payload that lies elsewhere (shm) is brought here before a service slot looks at it. */
 #define QP_BOUNCE_BYTES 8192u
 
+/* A queue pair that waits while no acknowledgement comes to any so long may send a packet: some never come. */
+#define QP_STARVE_NS 10000000u
+
 #define QP_NEVER UINT64_MAX
 
 #endif

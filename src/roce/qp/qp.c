@@ -121,6 +121,7 @@ int qp_create(struct qp_engine *e, const struct qp_init *init, struct qp **ret)
     qp->user = init->user;
     list_init(&qp->ready);
     list_init(&qp->settle);
+    list_init(&qp->starved);
     qp_reset(qp);
     use(qp, 1);
     if (num == WIRE_QPN_GSI)

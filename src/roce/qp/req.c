@@ -293,6 +293,7 @@ void req_timeout(struct qp *qp, uint64_t now)
         comp_fail(qp, ring_at(&qp->sq, r->wqe_una), UROCE_WC_RETRY_EXC_ERR, 0);
         return;
     }
+    budget_give(qp, r->charged);
     r->retry_left--;
     r->backoff++;
     r->guard_on = r->nak_on = false;
@@ -361,7 +362,7 @@ static bool credits_allow(const struct qp *qp, const struct sq_wqe *w)
 }
 
 /* How many PSNs of the request may be used now: packets, or those of a part of a READ. 0: wait. */
-static uint32_t limits(const struct qp *qp, const struct sq_wqe *w)
+static uint32_t limits(struct qp *qp, uint64_t now, const struct sq_wqe *w)
 {
     const struct requester *r = &qp->req;
     uint32_t used = outstanding(r), n = 1, bytes;
@@ -380,7 +381,7 @@ static uint32_t limits(const struct qp *qp, const struct sq_wqe *w)
     bytes = req_bytes(qp, w, r->off_next + n) - req_bytes(qp, w, r->off_next);
     if (used && (used + n > qp->window_pkts || r->bytes_out + bytes > qp->window_bytes))
         return 0;
-    return n;
+    return budget_allows(qp, now, bytes) ? n : 0;
 }
 
 /* Does this packet ask for an acknowledgement? Coalesced: not each one; but the last before a wait does. */
@@ -394,7 +395,7 @@ static bool ask(const struct qp *qp, const struct sq_wqe *w, uint32_t off)
     if (last &&
         (w->flags & UROCE_SEND_SIGNALED || atomic_load_explicit(&qp->sq.tail, memory_order_relaxed) == r->wqe_next + 1))
         return true;
-    if (outstanding(r) + 1 >= qp->window_pkts || r->bytes_out + 2 * qp->mtu > qp->window_bytes)
+    if (outstanding(r) + 1 >= qp->window_pkts || r->bytes_out + 2 * qp->mtu > qp->window_bytes || budget_low(qp))
         return true;
     return r->credits_known && takes_receive(w) && psn_diff(psn_make(w->ssn), psn_make(r->lsn)) >= 0;
 }
@@ -403,7 +404,12 @@ static void account(struct qp *qp, const struct sq_wqe *w, uint32_t n)
 {
     struct requester *r = &qp->req;
 
-    r->bytes_out += req_bytes(qp, w, r->off_next + n) - req_bytes(qp, w, r->off_next);
+    uint32_t bytes = req_bytes(qp, w, r->off_next + n) - req_bytes(qp, w, r->off_next);
+
+    if (qp_reliable(qp)) {
+        r->bytes_out += bytes;
+        budget_take(qp, bytes);
+    }
     if (is_read(w) || is_atomic(w)) {
         r->rd[(r->rd_head + r->rd_count++) % UROCE_RD_ATOMIC] = (struct rd_part){r->next, n};
         r->since_ack = 0;
@@ -441,7 +447,6 @@ static int tx_build(struct qp *qp, uint64_t now, struct sq_wqe *w, uint32_t n, s
             req_arm(qp, now);
     } else {
         r->una = r->next;
-        r->bytes_out = 0;
         if (list_empty(&qp->settle))
             list_push_back(&qp->e->settle, &qp->settle);
     }
@@ -466,7 +471,7 @@ static int tx_new(struct qp *qp, uint64_t now, struct qp_tx *tx)
             comp_settle(qp);
             continue;
         }
-        n = limits(qp, w);
+        n = limits(qp, now, w);
         if (!n)
             break;
         return tx_build(qp, now, w, n, tx);

@@ -52,7 +52,7 @@ static void down(struct qp_engine *e, uint32_t i, struct qp *qp)
 
 static uint64_t true_deadline(const struct qp *qp)
 {
-    uint64_t t = min_u64(qp->req.timer, qp->req.rnr_until);
+    uint64_t t = min_u64(min_u64(qp->req.timer, qp->req.rnr_until), qp->req.starve_until);
 
     if (qp->paced)
         t = min_u64(t, qp->pace_at);
@@ -106,6 +106,8 @@ static void fire(struct qp *qp, uint64_t now)
         qp->paced = false;
         engine_kick(qp);
     }
+    if (r->starve_until <= now)
+        budget_timeout(qp, now);
     if (r->rnr_until <= now) {
         r->rnr_until = QP_NEVER;
         r->rnr_wait = false;

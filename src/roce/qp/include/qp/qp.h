@@ -124,6 +124,11 @@ struct qp_engine_config {
     uint32_t ud_mtu_bytes; /* payload of a UD message; 0: 4096 */
     uint32_t window_pkts;  /* per queue pair, unacknowledged; 0: default */
     uint32_t window_bytes; /* likewise; the device sizes it from the socket's buffer */
+    /*
+     * Of all queue pairs together, READ responses included: what the socket buffers hold. Beyond it queue pairs take
+     * turns. When none gets on for 10 ms (their peers are silent), one that waits may send a packet. 0: no limit.
+     */
+    uint64_t total_bytes;
     uint32_t reorder_pkts; /* per queue pair, kept past a gap (selective repeat), 0: default */
     uint32_t ack_every;    /* packets between two ACK requests in a long message; 0: default */
     struct qp_dcqcn_config dcqcn;
