@@ -215,6 +215,7 @@ struct resp_res {
     psn24 first;
     uint32_t npkts;
     uint32_t from, pos, end; /* packets to be sent: counted from first; [from, end), pos is next */
+    uint32_t sent;           /* packets before it were sent once at least */
     uint32_t len, rkey, msn;
     uint64_t va, orig;
     struct qp_pd *pd;

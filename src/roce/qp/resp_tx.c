@@ -66,9 +66,12 @@ static int tx_read(struct qp *qp, struct resp_res *res, struct qp_tx *tx)
     tx->iov[0] = (struct iovec){src, len};
     tx->niov = len > 0;
     tx->payload_len = tx->pkt.payload_len = len;
-    tx->retransmit = res->again;
-    if (unlikely(qp->slots) && !res->again)
-        slot_tx(qp, tx, true, at, !i, i + 1 == res->npkts);
+    tx->retransmit = i < res->sent;
+    if (!tx->retransmit) {
+        res->sent = i + 1;
+        if (unlikely(qp->slots))
+            slot_tx(qp, tx, true, at, !i, i + 1 == res->npkts);
+    }
     if (++res->pos == res->end)
         done(&qp->resp, res);
     return 1;
