@@ -46,6 +46,7 @@ int qp_engine_new(const struct qp_engine_config *cfg, struct qp_engine **ret)
     if (cfg->ops)
         e->ops = *cfg->ops;
     rng_seed(&e->rng, cfg->seed);
+    list_init(&e->all);
     list_init(&e->ready);
     list_init(&e->settle);
     list_init(&e->starved);
@@ -109,9 +110,9 @@ static bool overflown(const struct qp_cq *cq)
 static void break_qps(struct qp_engine *e)
 {
     e->cq_broken = false;
-    for (uint32_t i = 0; i < 65536; i++) {
-        struct qp *qp = i == WIRE_QPN_GSI ? e->qp1 : e->qps[i];
-        if (!qp || !(overflown(qp->send_cq) || overflown(qp->recv_cq)))
+    list_for_each (it, &e->all) {
+        struct qp *qp = list_entry(it, struct qp, all);
+        if (!overflown(qp->send_cq) && !overflown(qp->recv_cq))
             continue;
         if (qp_state(qp) != UROCE_QPS_RESET && qp_state(qp) != UROCE_QPS_ERR) {
             engine_event(e, UROCE_EVENT_QP_FATAL, qp->user);

@@ -201,6 +201,8 @@ void reorder_free(struct qp_engine *e, struct reorder *r);
 bool reorder_put(struct qp_engine *e, struct reorder *r, psn24 next, const struct qp_rx *rx, bool *ret_dup);
 /* The packet with that PSN, or NULL. It goes back with reorder_done. */
 struct pkt_buf *reorder_take(struct qp_engine *e, struct reorder *r, psn24 psn);
+/* The PSN of the first that is kept from `next` on. False: none. */
+bool reorder_first(struct qp_engine *e, struct reorder *r, psn24 next, psn24 *ret);
 void reorder_done(struct qp_engine *e, struct pkt_buf *b);
 static inline bool reorder_has(const struct reorder *r, psn24 psn)
 {
@@ -277,6 +279,7 @@ struct responder {
 
 struct qp {
     struct qp_engine *e;
+    struct list all;
     struct list ready; /* in e->ready when something may be sent */
     struct list settle;
     struct list starved; /* in e->starved when it waits for its share of total_bytes */
@@ -324,6 +327,7 @@ struct qp_engine {
     struct rng rng;
     struct mem_table keys;
     struct qp **qps; /* by QPN[15:0] */
+    struct list all; /* queue pairs */
     struct qp *qp1;
     uint32_t nqps, next_qpn, objects;
     struct list ready, settle, starved;

@@ -124,6 +124,7 @@ int qp_create(struct qp_engine *e, const struct qp_init *init, struct qp **ret)
     list_init(&qp->starved);
     qp_reset(qp);
     use(qp, 1);
+    list_push_back(&e->all, &qp->all);
     if (num == WIRE_QPN_GSI)
         e->qp1 = qp;
     else
@@ -155,6 +156,7 @@ int qp_destroy(struct qp *qp)
     else
         e->qps[qp->num & 0xffff] = NULL;
     use(qp, -1);
+    list_del(&qp->all);
     ring_free(&qp->sq);
     ring_free(&qp->rq);
     free(qp);

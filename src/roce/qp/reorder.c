@@ -100,6 +100,24 @@ struct pkt_buf *reorder_take(struct qp_engine *e, struct reorder *r, psn24 psn)
     return b;
 }
 
+bool reorder_first(struct qp_engine *e, struct reorder *r, psn24 next, psn24 *ret)
+{
+    for (uint32_t i = 0; r->count && i <= r->mask; i++) {
+        psn24 psn = psn_add(next, i);
+        uint16_t *slot = &r->slot[psn.v & r->mask];
+        if (!*slot)
+            continue;
+        if (e->pool.buf[*slot - 1].pkt.psn.v == psn.v) {
+            *ret = psn;
+            return true;
+        }
+        reorder_done(e, &e->pool.buf[*slot - 1]); /* passed over */
+        *slot = 0;
+        r->count--;
+    }
+    return false;
+}
+
 void reorder_done(struct qp_engine *e, struct pkt_buf *b)
 {
     e->pool.free[e->pool.nfree++] = (uint16_t)(b - e->pool.buf);

@@ -148,9 +148,9 @@ static bool xrc_leave(const struct qp_srq *srq)
     struct qp_engine *e = srq->e;
 
     for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = QP_NUM_FIRST; i < QP_NUM_END; i++) {
-            struct qp *qp = e->qps[i];
-            if (!qp || qp->type != UROCE_QPT_XRC_RECV || qp->resp.srq != srq)
+        list_for_each (it, &e->all) {
+            struct qp *qp = list_entry(it, struct qp, all);
+            if (qp->type != UROCE_QPT_XRC_RECV || qp->resp.srq != srq)
                 continue;
             if (qp->resp.recv.valid)
                 return false;
