@@ -53,7 +53,6 @@ struct rm_conn {
     struct rm_end end[2];
     struct rm_dir dir[2]; /* dir[i]: end[i] is the requester */
     bool poisoned;        /* some request is wrong on purpose */
-    bool selective;
 };
 
 struct rm_node {

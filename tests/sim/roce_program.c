@@ -175,13 +175,14 @@ static void build_dir(struct rm *m, struct rm_conn *c, int d, uint32_t mtu)
         to->recvs_posted = to->recvs_told = 0;
 }
 
-static void modify(struct rm *m, struct rm_conn *c, const struct uroce_qp_attr attr[2], bool selective)
+/* selective: a bit for each end. */
+static void modify(struct rm *m, struct rm_conn *c, const struct uroce_qp_attr attr[2], uint32_t selective)
 {
     for (int i = 0; i < 2; i++) {
         struct uroce_qp_attr a = attr[i];
         struct qp *qp = c->end[i].qp;
         struct qp_path path = qpnet_path(c->end[i].node, c->end[!i].node);
-        struct qp_peer peer = {.selective_repeat = selective};
+        struct qp_peer peer = {.selective_repeat = true};
 
         a.dest_qp_num = qp_num(c->end[!i].qp);
         a.qp_state = UROCE_QPS_INIT;
@@ -197,7 +198,7 @@ static void modify(struct rm *m, struct rm_conn *c, const struct uroce_qp_attr a
                                UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT |
                                    UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC,
                                NULL));
-        if (selective)
+        if (selective >> i & 1)
             RM_CHECK(m, !qp_set_peer(qp, &peer));
     }
 }
@@ -236,8 +237,7 @@ static void build_conn(struct rm *m, struct rm_conn *c)
     }
     a[0].max_rd_atomic = (uint8_t)(1 + below(m, a[1].max_dest_rd_atomic));
     a[1].max_rd_atomic = (uint8_t)(1 + below(m, a[0].max_dest_rd_atomic));
-    c->selective = one_in(m, 2);
-    modify(m, c, a, c->selective);
+    modify(m, c, a, one_in(m, 2) ? 0 : one_in(m, 5) ? 1 + below(m, 2) : 3); /* an end may learn of it late */
 }
 
 void rm_build(struct rm *m)

@@ -108,6 +108,30 @@ static void memory_past_gaps_is_bounded(void **state)
     fx_close();
 }
 
+static void selective_repeat_may_be_known_to_one_end_first(void **state)
+{
+    struct qp_peer peer = {.selective_repeat = true};
+
+    (void)state;
+    for (int end = 0; end < 2; end++) {
+        fx_open(&(struct qend_opts){.timeout = 10});
+        assert_int_equal(qp_set_peer(end ? a.qp : b.qp, &peer), 0);
+        net.link.loss = 0.05;
+        fx_fill(a.mem, 100000, 1);
+        for (uint64_t i = 0; i < 50; i++) {
+            struct uroce_send_wr wr =
+                fx_rdma(i % 2 ? UROCE_WR_RDMA_READ : UROCE_WR_RDMA_WRITE, i, b.mem + i / 2 * 4000);
+            assert_int_equal(qend_send(&a, &net, &wr, a.mem + i / 2 * 4000 + i % 2 * 120000, 4000), 0);
+            fx_run();
+            assert_int_equal(fx_one(a.scq).status, UROCE_WC_SUCCESS);
+            if (i == 25)
+                assert_int_equal(qp_set_peer(end ? b.qp : a.qp, &peer), 0);
+        }
+        assert_memory_equal(a.mem + 120000, a.mem, 100000);
+        fx_close();
+    }
+}
+
 /* ---- congestion ---- */
 
 static void dcqcn_cuts_and_recovers_as_the_paper_says(void **state)
@@ -418,6 +442,7 @@ int main(void)
         cmocka_unit_test(selective_repeat_sends_only_what_is_missing),
         cmocka_unit_test(a_mild_reorder_makes_no_selective_retransmission),
         cmocka_unit_test(memory_past_gaps_is_bounded),
+        cmocka_unit_test(selective_repeat_may_be_known_to_one_end_first),
         cmocka_unit_test(dcqcn_cuts_and_recovers_as_the_paper_says),
         cmocka_unit_test(marks_become_cnps_and_slow_the_sender),
         cmocka_unit_test(a_rate_limit_is_kept),

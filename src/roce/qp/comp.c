@@ -53,13 +53,14 @@ static enum comp_state check(struct comp_step *s)
 
     if (s->op->kind == WIRE_KIND_RESPONSE)
         return psn_dist(s->p->psn, r->una) < out ? COMP_RESPONSE : COMP_OLD;
-    if (kind == WIRE_ACK_RESERVED || (s->op->verb == WIRE_VERB_SACK && (!s->qp->selective || kind != WIRE_ACK_OK)))
+    if (kind == WIRE_ACK_RESERVED || (s->op->verb == WIRE_VERB_SACK && kind != WIRE_ACK_OK))
         return COMP_WRONG;
     if (kind != WIRE_ACK_OK)
         return psn_dist(s->p->psn, r->una) < out ? COMP_NAK : COMP_OLD;
     if (psn_dist(psn_next(s->p->psn), r->una) > out)
         return COMP_OLD;
-    return s->op->verb == WIRE_VERB_SACK ? COMP_SACK : COMP_ACK;
+    /* A peer may have learnt of selective repeat earlier than we: it is an ACK at least. */
+    return s->op->verb == WIRE_VERB_SACK && s->qp->selective ? COMP_SACK : COMP_ACK;
 }
 
 /* ---- acknowledgements ---- */
