@@ -224,11 +224,12 @@ static void marks_become_cnps_and_slow_the_sender(void **state)
 static void a_rate_limit_is_kept(void **state)
 {
     struct uroce_qp_attr attr = {.rate_limit = 1000000}; /* 1 Gbit/s */
+    struct uroce_counters c;
     struct uroce_send_wr wr;
     uint64_t begin;
 
     (void)state;
-    fx_open(&(struct qend_opts){.mtu = UROCE_MTU_4096});
+    fx_open(&(struct qend_opts){.mtu = UROCE_MTU_4096, .timeout = 6});
     assert_int_equal(qp_modify(a.qp, net.now, &attr, UROCE_QP_RATE_LIMIT, NULL), 0);
     wr = fx_rdma(UROCE_WR_RDMA_WRITE, 1, b.mem);
     begin = net.now;
@@ -237,6 +238,8 @@ static void a_rate_limit_is_kept(void **state)
     fx_run();
     /* 2 MiB and headers: 17 ms */
     assert_in_range(net.now - begin, 16500000, 18500000);
+    qp_counters(a.qp, &c);
+    assert_int_equal(c.timeouts, 0); /* of 0.26 ms, as it was waiting to send and not for an answer */
     fx_close();
 }
 

@@ -289,7 +289,7 @@ struct qp {
     uint32_t heap_at;     /* index + 1 in e->heap; 0: not there */
     uint64_t heap_key;
     struct qp_path path, peer_path;
-    bool has_peer_path, selective, slots, sig_all, turn, drain_event, drained, data_flowed, err_pending;
+    bool has_peer_path, selective, slots, sig_all, turn, drain_event, drained, data_flowed;
     uint32_t mtu, dest, window_pkts, window_bytes, peer_mtu;
     struct qp_pd *pd;
     struct qp_cq *send_cq, *recv_cq;
@@ -428,7 +428,6 @@ void sack_build(struct qp *qp, struct qp_tx *tx);
 /* resp.c, resp_exec.c, resp_tx.c, ud.c, uc.c */
 void resp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx);
 int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx);
-bool resp_pending(const struct qp *qp);
 void resp_cancel(struct qp *qp);
 void uc_rx(struct qp *qp, const struct qp_rx *rx);
 void ud_rx(struct qp *qp, const struct qp_rx *rx);

@@ -37,6 +37,13 @@ static uint32_t outstanding(const struct requester *r)
     return psn_dist(r->next, r->una);
 }
 
+/* The timer runs from the first packet on; from the last one, where packets are spaced out. */
+static void sent(struct qp *qp, uint64_t now)
+{
+    if (qp->req.timer == QP_NEVER || unlikely(qp->cc.rate || qp->attr.rate_limit))
+        req_arm(qp, now);
+}
+
 void req_arm(struct qp *qp, uint64_t now)
 {
     struct requester *r = &qp->req;
@@ -226,8 +233,7 @@ static int send_again(struct qp *qp, uint64_t now, struct sq_wqe *w, psn24 psn, 
         return 0;
     }
     tx->retransmit = true;
-    if (qp->req.timer == QP_NEVER)
-        req_arm(qp, now);
+    sent(qp, now);
     return 1;
 }
 
@@ -443,8 +449,7 @@ static int tx_build(struct qp *qp, uint64_t now, struct sq_wqe *w, uint32_t n, s
         slot_tx(qp, tx, false, req_bytes(qp, w, off), !off, off + 1 == w->npkts);
     account(qp, w, n);
     if (qp_reliable(qp)) {
-        if (r->timer == QP_NEVER)
-            req_arm(qp, now);
+        sent(qp, now);
     } else {
         r->una = r->next;
         if (list_empty(&qp->settle))

@@ -1,11 +1,6 @@
 /* The responder: what goes back. READ responses and atomics in the order of their PSNs, then a NAK or ACK. */
 #include "impl.h"
 
-bool resp_pending(const struct qp *qp)
-{
-    return qp->resp.res_pending || qp->resp.nak_due || qp->resp.ack_due;
-}
-
 /* An error of this side still answers what was asked before it; another end of the queue pair does not. */
 void resp_cancel(struct qp *qp)
 {
