@@ -95,14 +95,19 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
     return 0;
 }
 
-/* So that all queue pairs that are busy at once fit the receiver's buffer: a quarter each, at least 32 packets. */
-static uint32_t window_bytes(const struct uroce_device *dev)
+/* What the smallest of our buffers holds; peers are taken to have as much. */
+static uint64_t buffer_bytes(const struct uroce_device *dev)
 {
     uint64_t smallest = UINT64_MAX;
     for (int i = 0; i < dev->nports; i++)
         smallest = min_u64(smallest, dev->ports[i].caps.rcvbuf_bytes);
-    uint64_t w = smallest / 4;
-    return (uint32_t)min_u64(max_u64(w, 32 * WIRE_MTU_BYTES_MAX), 1u << 30);
+    return smallest;
+}
+
+/* Of one queue pair: a quarter of the buffer, at least 32 packets. */
+static uint32_t window_bytes(const struct uroce_device *dev)
+{
+    return (uint32_t)min_u64(max_u64(buffer_bytes(dev) / 4, 32 * WIRE_MTU_BYTES_MAX), 1u << 30);
 }
 
 static int open_engine(struct uroce_device *dev)
@@ -110,6 +115,7 @@ static int open_engine(struct uroce_device *dev)
     struct qp_engine_config ec = {
         .seed = dev->cfg.c.seed,
         .window_bytes = window_bytes(dev),
+        .total_bytes = buffer_bytes(dev) / 4 * 3, /* so that hundreds of busy queue pairs do not drown it */
         .ack_every = ACK_EVERY,
         .dcqcn = {.enabled = dev->cfg.c.congestion_control},
         .ops = &engine_ops,
