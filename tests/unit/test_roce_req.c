@@ -281,6 +281,50 @@ static void a_response_that_does_not_fit_is_a_bad_response(void **state)
     }
 }
 
+static void a_peer_that_only_tells_of_gaps_is_given_up(void **state)
+{
+    struct uroce_send_wr wr;
+
+    (void)state;
+    fx_open(&(struct qend_opts){.retry_cnt = 2});
+    watch = b_silent;
+    wr = fx_rdma(UROCE_WR_RDMA_WRITE, 1, b.mem);
+    assert_int_equal(qend_send(&a, &net, &wr, a.mem, 100), 0);
+    for (int i = 0; i < 4; i++) { /* the first, and two without any progress */
+        fx_none(a.scq);
+        qpnet_flush(&net);
+        inject_to_a((struct wire_pkt){.opcode = WIRE_RC_ACK, .syndrome = wire_syndrome_nak(WIRE_NAK_SEQ)});
+    }
+    assert_true(qend_saw(&a, "ERR_RETRY"));
+    assert_int_equal(fx_one(a.scq).status, UROCE_WC_RETRY_EXC_ERR);
+    fx_close();
+}
+
+static void memory_that_goes_away_during_a_read_is_a_protection_error(void **state)
+{
+    static const uint8_t bytes[1024] = {1, 2, 3};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct uroce_send_wr wr;
+        fx_open(NULL);
+        watch = b_silent;
+        wr = i ? fx_atomic(UROCE_WR_ATOMIC_FETCH_AND_ADD, 1, b.mem, 1, 0) : fx_rdma(UROCE_WR_RDMA_READ, 1, b.mem);
+        assert_int_equal(qend_send(&a, &net, &wr, a.mem, i ? 8 : 2048), 0);
+        qpnet_flush(&net);
+        assert_int_equal(qp_mr_dereg(a.mr), 0);
+        a.mr = NULL;
+        inject_to_a((struct wire_pkt){.opcode = i ? WIRE_RC_ATOMIC_ACK : WIRE_RC_READ_RESP_FIRST,
+                                      .orig = 5,
+                                      .payload = bytes,
+                                      .payload_len = i ? 0 : 1024});
+        assert_true(qend_saw(&a, "ERR_MEMORY"));
+        assert_int_equal(fx_one(a.scq).status, UROCE_WC_LOC_PROT_ERR);
+        assert_int_equal(a.mem[0], 0);
+        fx_close();
+    }
+}
+
 static void acknowledgements_of_what_was_never_sent_are_ignored(void **state)
 {
     struct uroce_send_wr wr;
@@ -441,6 +485,8 @@ int main(void)
         cmocka_unit_test(rnr_is_tried_so_often_and_no_more),
         cmocka_unit_test(rnr_retry_7_waits_for_a_receive_for_ever),
         cmocka_unit_test(a_response_that_does_not_fit_is_a_bad_response),
+        cmocka_unit_test(a_peer_that_only_tells_of_gaps_is_given_up),
+        cmocka_unit_test(memory_that_goes_away_during_a_read_is_a_protection_error),
         cmocka_unit_test(acknowledgements_of_what_was_never_sent_are_ignored),
         cmocka_unit_test(an_error_state_flushes_what_waits_and_what_is_posted_later),
         cmocka_unit_test(a_drained_queue_says_so_and_goes_on_later),
