@@ -74,6 +74,27 @@ static void a_lost_change_is_told_once_by_its_object_and_once_by_all(void **stat
     assert_true(sync_of(1, H3));
 }
 
+static void a_new_change_does_not_tell_of_an_old_loss_again(void **state)
+{
+    uint64_t mark;
+
+    (void)state;
+    un_note(&u, 1, H1, UN_NAME);
+    un_new_history(&u, H2);
+    assert_true(sync_all(H2));
+    un_note(&u, 1, H2, UN_NAME);
+    assert_false(sync_all(H2));
+    /* But of its own loss, unless a sync covered it. */
+    un_new_history(&u, H3);
+    assert_false(sync_all(H3));
+    mark = un_mark(&u);
+    un_note(&u, 1, H3, UN_NAME);
+    assert_false(un_synced_all(&u, mark, H3));
+    un_new_history(&u, H1);
+    assert_true(sync_all(H1));
+    assert_false(sync_all(H1));
+}
+
 static void changes_after_the_mark_stay(void **state)
 {
     uint64_t mark;
@@ -156,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(what_a_sync_covered_is_not_lost),
         T(a_lost_change_is_told_once_by_its_object_and_once_by_all),
+        T(a_new_change_does_not_tell_of_an_old_loss_again),
         T(changes_after_the_mark_stay),
         T(who_is_found_under_a_lost_name_tells),
         T(a_lost_rename_is_said_for_those_that_are_open),

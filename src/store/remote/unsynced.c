@@ -1,5 +1,7 @@
 #include "unsynced.h"
 
+#include "base/util.h"
+
 #include <stdlib.h>
 
 struct entry {
@@ -9,7 +11,8 @@ struct entry {
     uint64_t seq;           /* of the newest */
     uint32_t flags;
     bool lost; /* on that list */
-    bool told; /* by a sync of all */
+    bool told;        /* by a sync of all: */
+    uint64_t told_at; /* the changes up to this one, if they are lost */
 };
 
 void un_init(struct unsynced *u)
@@ -65,6 +68,12 @@ static struct entry *find(struct unsynced *u, uint64_t key)
     return NULL;
 }
 
+/* Is there a loss that no sync of all has told? */
+static bool untold(const struct entry *e, uint64_t history)
+{
+    return e->told ? e->seq > e->told_at && e->last != history : e->history != history;
+}
+
 /* What does not fit is remembered as one: the next sync of anything tells of it. */
 static void forget(struct unsynced *u, uint64_t history)
 {
@@ -73,20 +82,25 @@ static void forget(struct unsynced *u, uint64_t history)
     u->forgot_at = u->seq;
 }
 
+static bool all_told(const struct entry *e)
+{
+    return e->told && e->told_at >= e->seq;
+}
+
 static void make_room(struct unsynced *u)
 {
     struct list *l = &u->lost;
     struct entry *e;
 
-    if (list_empty(l) || !list_entry(l->next, struct entry, order)->told) {
+    if (list_empty(l) || !all_told(list_entry(l->next, struct entry, order))) {
         struct list *n = &u->names, *d = &u->data;
         bool older = !list_empty(n) && (list_empty(d) || list_entry(n->next, struct entry, order)->seq <
                                                              list_entry(d->next, struct entry, order)->seq);
         l = older ? n : !list_empty(d) ? d : l;
     }
     e = list_entry(l->next, struct entry, order);
-    if (!e->told)
-        forget(u, e->history);
+    if (!all_told(e))
+        forget(u, e->told ? e->last : e->history);
     drop(u, e);
 }
 
@@ -120,7 +134,6 @@ void un_note(struct unsynced *u, uint64_t key, uint64_t history, uint32_t flags)
     e->last = history;
     e->seq = u->seq;
     e->flags |= flags;
-    e->told = false;
     place(u, e, false);
 }
 
@@ -137,7 +150,7 @@ static void cover(struct unsynced *u, struct entry *e, uint64_t mark, uint64_t h
         return;
     }
     e->history = history;
-    e->lost = false;
+    e->lost = e->told = false;
     place(u, e, false);
 }
 
@@ -186,8 +199,9 @@ bool un_synced_all(struct unsynced *u, uint64_t mark, uint64_t history)
         u->forgotten = 0;
     list_for_each (it, &u->lost) {
         struct entry *e = list_entry(it, struct entry, order);
-        lost |= !e->told && e->history != history;
+        lost |= untold(e, history);
         e->told = true;
+        e->told_at = e->last == history ? min_u64(e->seq, mark) : e->seq;
     }
     return lost;
 }
