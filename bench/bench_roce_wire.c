@@ -62,8 +62,7 @@ static void decode(struct job *j, unsigned i)
     struct wire_icrc_ids ids = {.known = !j->solve, .solve = j->solve, .id = (uint16_t)i};
     struct wire_pkt p;
 
-    if (wire_decode(j->pkt[i], j->pkt_bytes, &p) < 0 ||
-        wire_icrc_run_verify(&j->run, &ids, j->pkt[i], NULL) < 0)
+    if (wire_decode(j->pkt[i], j->pkt_bytes, &p) < 0 || wire_icrc_run_verify(&j->run, &ids, j->pkt[i], NULL) < 0)
         abort();
     j->sum += p.psn.v;
 }

@@ -107,12 +107,12 @@ int udp_receive_options(struct udp_port *u, int fd, bool gro)
 {
     int err;
     if (u->v6) {
-        err = set_int(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+        err = u->any ? set_int(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : 0;
         err = err ? err : set_int(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
         err = err ? err : set_int(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
         err = err ? err : set_int(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
     } else {
-        err = set_int(fd, IPPROTO_IP, IP_PKTINFO, 1);
+        err = u->any ? set_int(fd, IPPROTO_IP, IP_PKTINFO, 1) : 0;
         err = err ? err : set_int(fd, IPPROTO_IP, IP_RECVTOS, 1);
         err = err ? err : set_int(fd, IPPROTO_IP, IP_RECVTTL, 1);
     }
@@ -173,7 +173,7 @@ static int pool_open(struct udp_port *u, uint32_t i, uint16_t wanted)
             return err;
         }
         buffer_size(fd, SO_SNDBUFFORCE, SO_SNDBUF, UDP_SNDBUF);
-        u->pool[i] = (struct udp_tx_sock){fd, a.udp_port};
+        u->pool[i] = (struct udp_tx_sock){.fd = fd, .port = a.udp_port};
         return 0;
     }
     return -EADDRINUSE;
@@ -189,7 +189,7 @@ uint16_t udp_sport(struct port *p, uint16_t wanted)
         int err = pool_open(u, i, wanted);
         if (err) { /* the answer must stay: such flows use the main socket */
             log_debug("no socket for UDP source port %u: %s; the main port is used", wanted, strerror(-err));
-            u->pool[i] = (struct udp_tx_sock){-2, u->local.udp_port};
+            u->pool[i] = (struct udp_tx_sock){.fd = -2, .port = u->local.udp_port};
         }
     }
     return u->pool[i].port;
@@ -329,6 +329,7 @@ static struct udp_port *udp_new(const struct port_udp_config *cfg)
     u->v6 = !gid_is_v4(&u->local.gid);
     u->epfd = u->fd = u->rawfd = u->blocked_fd = -1;
     u->retry_ns = UINT64_MAX;
+    u->rx.ask = 1;
     for (uint32_t i = 0; i < UDP_POOL; i++)
         u->pool[i].fd = -1;
     static const union uroce_gid any4 = {.raw = {[10] = 0xff, [11] = 0xff}}, any6;
@@ -363,6 +364,7 @@ static int set_up(struct udp_port *u, const struct port_udp_config *cfg, const c
     u->fd = cfg->fd >= 0 ? cfg->fd : udp_socket(&u->local, cfg->reuseport, false);
     if (u->fd < 0)
         return u->fd;
+    u->main = (struct udp_tx_sock){.fd = u->fd, .port = u->local.udp_port};
     *ret_what = "cannot set socket options";
     int err = send_options(u->fd, u->v6, &u->local);
     if (err)

@@ -37,8 +37,12 @@ union udp_sockaddr {
 };
 
 struct udp_tx_sock {
-    int fd; /* -1: not opened yet */
+    int fd; /* -1: not opened yet; -2: cannot be, the main socket stands in */
     uint16_t port;
+    /* What the socket was told for all packets: those of its first one. Others are told with each packet, which costs.
+     */
+    bool settled;
+    uint8_t traffic_class, hop_limit;
 };
 
 struct udp_group {
@@ -54,6 +58,8 @@ struct udp_rx {
     uint8_t ctl[UDP_RX_MSGS][UDP_RX_CTL] __attribute__((aligned(16)));
     uint8_t *buf; /* UDP_RX_MSGS * UDP_RX_BYTES */
     uint32_t nmsgs, msg;
+    uint32_t ask; /* datagrams to ask for: an empty look at the queue costs as much as a packet */
+    union uroce_gid to;
     bool raw;            /* they came from the raw socket: with IP headers */
     struct port_rx what; /* of datagram `msg`: data and len are what is left of it */
     uint32_t seg_bytes;
@@ -66,12 +72,12 @@ struct udp_port {
     struct port_addr local;
     bool v6, any; /* any: bound to the wildcard address */
     bool gso, gro;
-    int epfd, fd, rawfd;
-    int blocked_fd; /* a send found no room there: in epfd for EPOLLOUT; -1 */
+    int epfd, fd, rawfd; /* fd: main.fd */
+    int blocked_fd;      /* a send found no room there: in epfd for EPOLLOUT; -1 */
     uint64_t retry_ns;
     uint64_t rcvbuf_bytes;
     uint64_t tx_drops, rx_overruns, rx_malformed;
-    struct udp_tx_sock pool[UDP_POOL];
+    struct udp_tx_sock main, pool[UDP_POOL];
     struct udp_group groups[UDP_GROUPS];
     uint32_t ngroups;
     struct wire_icrc_tab *icrc_tab; /* made when a run first has to be sent packet by packet */

@@ -44,6 +44,7 @@ static void begin_msg(struct udp_port *u)
     uint8_t *data = x->buf + x->msg * UDP_RX_BYTES;
     x->seg_bytes = 0;
     x->what = (struct port_rx){.data = data, .len = m->msg_len, .to = u->local, .ipv4_id_known = u->v6};
+    x->what.to.gid = x->to; /* what the socket is bound to; a wildcard socket is told */
     if (m->msg_hdr.msg_flags & MSG_TRUNC) {
         x->what.len = 0;
         u->rx_malformed++;
@@ -83,7 +84,7 @@ static bool next_packet(struct udp_port *u, uint64_t now_ns, struct port_rx *ret
 static int read_socket(struct udp_port *u, int fd, uint32_t source)
 {
     struct udp_rx *x = &u->rx;
-    for (uint32_t i = 0; i < UDP_RX_MSGS; i++) {
+    for (uint32_t i = 0; i < x->ask; i++) {
         x->iov[i] = (struct iovec){x->buf + i * UDP_RX_BYTES, UDP_RX_BYTES};
         x->mm[i].msg_hdr = (struct msghdr){
             .msg_name = &x->from[i],
@@ -95,14 +96,16 @@ static int read_socket(struct udp_port *u, int fd, uint32_t source)
         };
     }
     x->nmsgs = x->msg = 0;
-    int n = recvmmsg(fd, x->mm, UDP_RX_MSGS, MSG_DONTWAIT, NULL);
+    int n = recvmmsg(fd, x->mm, x->ask, MSG_DONTWAIT, NULL);
     if (n < 0) /* ECONNREFUSED and the like speak of an earlier send; told once */
         return errno == EBADF || errno == ENOTSOCK || errno == EFAULT ? -errno : 0;
     if (n == 0)
         return 0;
     x->nmsgs = (uint32_t)n;
+    x->ask = x->nmsgs == x->ask ? (uint32_t)min_u64(2 * x->ask, UDP_RX_MSGS) : x->nmsgs;
     x->source = source;
     x->raw = source == 1;
+    x->to = source >= 2 ? u->groups[source - 2].gid : u->local.gid;
     begin_msg(u);
     return n;
 }

@@ -28,14 +28,27 @@ static enum outcome outcome_of(int err, bool segmented)
     }
 }
 
-static int socket_for(const struct udp_port *u, uint16_t sport)
+static struct udp_tx_sock *socket_for(struct udp_port *u, uint16_t sport)
 {
     if (sport == u->local.udp_port)
-        return u->fd;
+        return &u->main;
     for (uint32_t i = 0; i < UDP_POOL; i++)
         if (u->pool[i].fd >= 0 && u->pool[i].port == sport)
-            return u->pool[i].fd;
-    return -1;
+            return &u->pool[i];
+    return NULL;
+}
+
+/* Traffic class and hop limit of the socket's packets from now on, multicast too. */
+static void settle(const struct udp_port *u, struct udp_tx_sock *s, const struct port_tx *tx)
+{
+    int tc = tx->traffic_class, hops = tx->hop_limit ? tx->hop_limit : 64;
+    int level = u->v6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    s->settled = true;
+    if (setsockopt(s->fd, level, u->v6 ? IPV6_TCLASS : IP_TOS, &tc, sizeof tc) == 0)
+        s->traffic_class = (uint8_t)tc;
+    if (setsockopt(s->fd, level, u->v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, &hops, sizeof hops) == 0 &&
+        setsockopt(s->fd, level, u->v6 ? IPV6_UNICAST_HOPS : IP_TTL, &hops, sizeof hops) == 0)
+        s->hop_limit = (uint8_t)hops;
 }
 
 struct tx_msg {
@@ -48,7 +61,7 @@ static void put_cmsg(struct msghdr *h, int level, int type, const void *data, si
     struct cmsghdr *c = (struct cmsghdr *)((uint8_t *)h->msg_control + h->msg_controllen);
     c->cmsg_level = level;
     c->cmsg_type = type;
-    c->cmsg_len = CMSG_LEN(len);
+    c->cmsg_len = CMSG_LEN(len); /* the padding behind is not looked at */
     memcpy(CMSG_DATA(c), data, len);
     h->msg_controllen += CMSG_SPACE(len);
 }
@@ -66,7 +79,8 @@ static void put_source(struct msghdr *h, const struct port_tx *tx, bool v6)
     }
 }
 
-static void build(const struct udp_port *u, const struct port_tx *tx, struct msghdr *h, struct tx_msg *m)
+static void build(const struct udp_port *u, const struct udp_tx_sock *s, const struct port_tx *tx, struct msghdr *h,
+                  struct tx_msg *m)
 {
     int tc = tx->traffic_class, ttl = tx->hop_limit;
     socklen_t len;
@@ -74,9 +88,9 @@ static void build(const struct udp_port *u, const struct port_tx *tx, struct msg
     *h = (struct msghdr){.msg_name = &m->to, .msg_namelen = len, .msg_iov = (struct iovec *)tx->iov};
     h->msg_iovlen = (size_t)tx->niov;
     h->msg_control = m->ctl;
-    memset(m->ctl, 0, sizeof m->ctl);
-    put_cmsg(h, u->v6 ? IPPROTO_IPV6 : IPPROTO_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tc, sizeof tc);
-    if (ttl)
+    if (tc != s->traffic_class)
+        put_cmsg(h, u->v6 ? IPPROTO_IPV6 : IPPROTO_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tc, sizeof tc);
+    if (ttl && ttl != s->hop_limit)
         put_cmsg(h, u->v6 ? IPPROTO_IPV6 : IPPROTO_IP, u->v6 ? IPV6_HOPLIMIT : IP_TTL, &ttl, sizeof ttl);
     if (u->any)
         put_source(h, tx, u->v6);
@@ -90,7 +104,7 @@ static void build(const struct udp_port *u, const struct port_tx *tx, struct msg
  * Sends the packets of a run one by one: the device has no segmentation, or refused this. Each then has IPv4 id 0 and
  * not k, so the ICRC is made to fit. A packet that finds no room is lost, with those after it.
  */
-static void send_singly(struct udp_port *u, int fd, const struct port_tx *tx)
+static void send_singly(struct udp_port *u, const struct udp_tx_sock *s, const struct port_tx *tx)
 {
     uint8_t buf[RUN_PACKET_MAX];
     struct iovec iov = {.iov_base = buf};
@@ -113,8 +127,8 @@ static void send_singly(struct udp_port *u, int fd, const struct port_tx *tx)
         run_copy(tx, k, buf);
         if (!u->v6)
             run_reid(u->icrc_tab, buf, one.last_bytes, (uint16_t)k, 0);
-        build(u, &one, &h, &m);
-        if (sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        build(u, s, &one, &h, &m);
+        if (sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
             continue;
         u->tx_drops++;
         if (outcome_of(errno, false) != LOST) {
@@ -134,15 +148,17 @@ static void stop_segmenting(struct udp_port *u, int err)
 }
 
 /* tx[0..n) have one socket. Returns how many were taken; fewer: no room (the port then waits for some). */
-static int send_batch(struct udp_port *u, uint64_t now_ns, int fd, const struct port_tx *tx, int n)
+static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s, const struct port_tx *tx, int n)
 {
     struct mmsghdr mm[UDP_TX_MSGS];
     struct tx_msg msgs[UDP_TX_MSGS];
     int done = 0, refused = 0;
+    if (!s->settled)
+        settle(u, s, tx);
     for (int i = 0; i < n; i++)
-        build(u, &tx[i], &mm[i].msg_hdr, &msgs[i]);
+        build(u, s, &tx[i], &mm[i].msg_hdr, &msgs[i]);
     while (done < n) {
-        int k = sendmmsg(fd, mm + done, (unsigned)(n - done), MSG_DONTWAIT | MSG_NOSIGNAL);
+        int k = sendmmsg(s->fd, mm + done, (unsigned)(n - done), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k > 0) {
             done += k;
             continue;
@@ -153,7 +169,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, int fd, const struct 
             continue;
         switch (outcome_of(err, tx[done].npkts > 1)) {
         case FULL:
-            udp_wait_for_room(u, fd);
+            udp_wait_for_room(u, s->fd);
             u->retry_ns = now_ns + 10 * UDP_RETRY_NS;
             return done;
         case FULL_QUIET:
@@ -161,7 +177,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, int fd, const struct 
             return done;
         case UNSEGMENTED:
             stop_segmenting(u, err);
-            send_singly(u, fd, &tx[done]);
+            send_singly(u, s, &tx[done]);
             break;
         default:
             log_debug("a run of %u packets of %u bytes was not sent: %s", tx[done].npkts, tx[done].seg_bytes,
@@ -174,10 +190,10 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, int fd, const struct 
     return done;
 }
 
-static bool valid(const struct udp_port *u, const struct port_tx *tx)
+static bool valid(struct udp_port *u, const struct port_tx *tx)
 {
     return run_valid(tx, RUN_PACKET_MAX, PORT_SEGS_MAX) && run_total(tx) <= PORT_BATCH_BYTES &&
-           tx->niov <= (int)PORT_IOV_MAX && gid_is_v4(&tx->to.gid) == !u->v6 && socket_for(u, tx->from.udp_port) >= 0;
+           tx->niov <= (int)PORT_IOV_MAX && gid_is_v4(&tx->to.gid) == !u->v6 && socket_for(u, tx->from.udp_port);
 }
 
 int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
@@ -189,15 +205,16 @@ int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
     while (done < n) {
         if (!valid(u, &tx[done]))
             return done ? done : -EINVAL;
-        int fd = socket_for(u, tx[done].from.udp_port), k = 1;
+        struct udp_tx_sock *s = socket_for(u, tx[done].from.udp_port);
+        int k = 1;
         if (tx[done].npkts > 1 && !u->gso) { /* formed before segmentation was found missing */
-            send_singly(u, fd, &tx[done++]);
+            send_singly(u, s, &tx[done++]);
             continue;
         }
         while (done + k < n && k < (int)UDP_TX_MSGS && tx[done + k].from.udp_port == tx[done].from.udp_port &&
                valid(u, &tx[done + k]))
             k++;
-        int took = send_batch(u, now_ns, fd, tx + done, k);
+        int took = send_batch(u, now_ns, s, tx + done, k);
         done += took;
         if (took < k)
             break;

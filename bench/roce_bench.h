@@ -1,0 +1,33 @@
+/* What the parts of bench_roce share: two processes, one core each, and what they measured. */
+#ifndef BENCH_ROCE_BENCH_H
+#define BENCH_ROCE_BENCH_H
+
+#include "base/util.h"
+#include "port/port.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+struct roce_args {
+    const char *part;
+    uint64_t mtu, seg, segs, size, count;
+    double seconds;
+    bool event; /* sleep in poll() instead of spinning */
+};
+
+struct measured {
+    uint64_t bytes, packets;
+    double seconds, cpu; /* of whoever measured it */
+};
+
+/* User and system seconds of this process. */
+double cpu_seconds(void);
+/* On the i-th of the cores that the program may use, if there are two. */
+void pin(int i);
+void fatal(const char *what) __attribute__((noreturn));
+/* Round trips in nanoseconds: prints median and 99th percentile as JSON members. */
+void print_latency(uint32_t *ns, size_t n);
+
+void bench_shm(const struct roce_args *a);
+
+#endif
