@@ -119,7 +119,8 @@ static inline int send_packet(struct port *p, uint32_t psn, const uint8_t *pay, 
     uint8_t head[WIRE_HEAD_MAX], tail[WIRE_TAIL_MAX] = {0};
     uint32_t pad = wire_pad(len);
     struct wire_pkt w = {.opcode = WIRE_RC_WRITE_ONLY, .pkey = 0xffff, .dest_qp = 5, .psn = psn_make(psn)};
-    w.payload_len = len < WIRE_PAYLOAD_MAX ? len : len % 4; /* the encoder wants it for the pad only */
+    w.far = true;
+    w.payload_len = len;
     w.dma_len = len;
     int n = wire_encode_head(&w, head, sizeof head);
     if (n < 0)

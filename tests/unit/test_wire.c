@@ -405,6 +405,43 @@ static void a_hello_comes_out_as_it_went_in(void **state)
     assert_int_equal(wire_hello_encode(&in, mad), -EINVAL);
 }
 
+/* Headers alone, for payload in shared memory: every opcode, and what must be refused. */
+static void headers_are_read_without_their_payload(void **state)
+{
+    struct rng r;
+    uint8_t op, head[WIRE_HEAD_MAX], room[WIRE_PAYLOAD_MAX];
+    struct wire_pkt in, out;
+    (void)state;
+    rng_seed(&r, 3);
+    for (unsigned i = 0; roce_opcode(i, &op); i++) {
+        const struct wire_op *o = wire_op(op);
+        roce_random_pkt(&r, op, 64, room, &in);
+        in.far = true;
+        if (o->has_payload && !o->sack)
+            in.payload_len = (uint32_t)rng_below(&r, WIRE_FAR_MAX + 1);
+        int n = wire_encode_head(&in, head, sizeof head);
+        assert_int_equal(n, o->head_bytes);
+        if (o->sack) {
+            assert_int_equal(wire_decode_far(head, (size_t)n, in.payload_len, &out), -EBADMSG);
+            continue;
+        }
+        assert_int_equal(wire_decode_far(head, (size_t)n, in.payload_len, &out), n);
+        assert_true(out.far && !out.payload && out.payload_len == in.payload_len);
+        assert_int_equal(out.psn.v, in.psn.v);
+        assert_int_equal(out.dest_qp, in.dest_qp);
+        for (size_t k = 0; k < (size_t)n; k++)
+            assert_int_equal(wire_decode_far(head, k, in.payload_len, &out), -ENODATA);
+        assert_int_equal(wire_decode_far(head, (size_t)n + 1, in.payload_len, &out), -EBADMSG);
+        assert_int_equal(wire_decode_far(head, (size_t)n, in.payload_len + 1, &out),
+                         in.payload_len == WIRE_FAR_MAX ? -EMSGSIZE : -EBADMSG);
+        assert_int_equal(wire_decode_far(head, (size_t)n, WIRE_FAR_MAX + 1, &out), -EMSGSIZE);
+        if (o->has_payload) {
+            in.payload_len = WIRE_FAR_MAX + 1;
+            assert_int_equal(wire_encode_head(&in, head, sizeof head), -EINVAL);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +459,7 @@ int main(void)
         cmocka_unit_test(syndromes_say_what_they_are),
         cmocka_unit_test(sizes_follow_from_the_mtu),
         cmocka_unit_test(a_hello_comes_out_as_it_went_in),
+        cmocka_unit_test(headers_are_read_without_their_payload),
     };
     const char *text = getenv("PENSTOCK_SEED");
 

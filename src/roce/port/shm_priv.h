@@ -27,7 +27,7 @@
 #include <sys/types.h>
 
 #define SHM_MAGIC       0x75724f31u
-#define SHM_PAYLOAD_MAX ((1u << 20) + WIRE_SLOT_ROOM)
+#define SHM_PAYLOAD_MAX WIRE_FAR_MAX
 #define SHM_PACKET_MAX  (WIRE_HEAD_MAX + SHM_PAYLOAD_MAX + WIRE_TAIL_MAX)
 #define SHM_SLOTS       1024u /* default */
 #define SHM_SLOTS_MIN   16u

@@ -158,6 +158,37 @@ int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt)
     return op->head_bytes;
 }
 
+int wire_decode_far(const void *head, size_t len, uint32_t payload_len, struct wire_pkt *ret_pkt)
+{
+    const uint8_t *d = head;
+    const struct wire_op *op;
+    struct raw_bth bth;
+
+    if (len < WIRE_BTH_BYTES)
+        return -ENODATA;
+    if (payload_len > WIRE_FAR_MAX)
+        return -EMSGSIZE;
+    memcpy(&bth, d, sizeof bth);
+    if (bth.bits & BTH_TVER_MASK)
+        return -EPROTONOSUPPORT;
+    op = wire_op(bth.opcode);
+    if (!op)
+        return -EOPNOTSUPP;
+    if (len < op->head_bytes)
+        return -ENODATA;
+    /* A SACK's bitmap is looked at here, so it comes along. */
+    if (len != op->head_bytes || wire_pad(payload_len) != (bth.bits >> BTH_PAD_SHIFT & 3u) || op->sack ||
+        (payload_len && !op->has_payload))
+        return -EBADMSG;
+
+    memset(ret_pkt, 0, sizeof *ret_pkt);
+    read_bth(&bth, ret_pkt);
+    read_exts(op, d + WIRE_BTH_BYTES, ret_pkt);
+    ret_pkt->far = true;
+    ret_pkt->payload_len = payload_len;
+    return op->head_bytes;
+}
+
 enum wire_drop wire_drop_of(int err)
 {
     switch (err) {

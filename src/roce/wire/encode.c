@@ -16,7 +16,7 @@ static bool encodable(const struct wire_op *op, const struct wire_pkt *p)
 {
     if (p->tver || !fits24(p->dest_qp) || !fits24(p->psn.v))
         return false;
-    if (p->payload_len > (op->has_payload ? WIRE_PAYLOAD_MAX : 0))
+    if (p->payload_len > (!op->has_payload ? 0 : p->far ? WIRE_FAR_MAX : WIRE_PAYLOAD_MAX))
         return false;
     if (op->sack && (p->sack_bits > WIRE_SACK_BITS_MAX || wire_sack_bytes(p->sack_bits) != p->payload_len ||
                      !fits24(p->sack_trigger.v)))

@@ -51,7 +51,7 @@ struct port_tx {
 
 struct port_rx {
     struct port_addr from, to;
-    const uint8_t *data; /* BTH to ICRC; lent until the next port_recv */
+    const uint8_t *data; /* BTH to ICRC; lent until the next port_recv; payload may be changed in place until then */
     uint32_t len;        /* of a datagram that is no packet, too: the receiver looks at it once, at its door */
     uint8_t traffic_class, hop_limit;
     /* The IPv4 id if the port can see it (a raw socket, sim, shm); ipv4_id_known is true on IPv6. */
@@ -59,9 +59,9 @@ struct port_rx {
     uint16_t ipv4_id;
     uint64_t time_ns; /* when it came, by the port's clock */
     /*
-     * shm, not NULL: data has the headers alone (len bytes: BTH and extension headers), and remote_len bytes of payload
-     * lie elsewhere: fetched by copy before the next port_recv. 0 or -errno: then nothing that was written
-     * to dst may be used, and the packet counts as lost.
+     * shm, not NULL: data has the headers alone (len bytes: BTH and extension headers; wire_decode_far), and remote_len
+     * bytes of payload lie elsewhere: fetched by copy before the next port_recv. 0 or -errno: then nothing that was
+     * written to dst may be used, and the packet counts as lost.
      */
     int (*copy)(void *ctx, void *dst, size_t offset, size_t len);
     void *copy_ctx;

@@ -48,6 +48,7 @@ struct wire_pkt {
     uint16_t sack_bits;
     psn24 sack_trigger;
 
+    bool far; /* the payload lies elsewhere (shared memory), and may have WIRE_FAR_MAX bytes */
     uint32_t payload_len;
     const uint8_t *payload; /* borrowed: decode points into the packet; wire_encode_head does not read it */
     uint32_t icrc;          /* decode only: as received, not yet verified */
@@ -111,6 +112,12 @@ const char *wire_drop_name(enum wire_drop d);
  * (where the payload begins), or an error of enum wire_drop.
  */
 int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt);
+
+/*
+ * Headers whose payload of payload_len bytes lies elsewhere (p->far is set, p->payload is NULL): `head` has them and
+ * nothing else. Returns as wire_decode.
+ */
+int wire_decode_far(const void *head, size_t len, uint32_t payload_len, struct wire_pkt *ret_pkt);
 
 /*
  * Writes BTH and extension headers; payload, pad and ICRC follow. Returns their bytes, at most WIRE_HEAD_MAX, or

@@ -48,6 +48,9 @@
 /* The longest UDP payload there is: a longer datagram is refused. A multiple of 4, as is every packet's length. */
 #define WIRE_PKT_MAX (WIRE_HEAD_PAYLOAD_MAX + WIRE_PAYLOAD_MAX + WIRE_ICRC_BYTES)
 
+/* A payload that does not travel with its headers: shared memory has no MTU of 4096. */
+#define WIRE_FAR_MAX ((1u << 20) + WIRE_SLOT_ROOM)
+
 #define WIRE_MSG_BYTES_MAX (1u << 30) /* our limit of a message; the standard's is 2^31 */
 
 /* Path MTU; the values are those of verbs and of the CM. */
