@@ -295,6 +295,15 @@ static void groups_are_joined_and_left(void **state)
         assert_int_equal(rx.len, 300);
         assert_memory_equal(&rx.to.gid, &g.gid, 16);
         assert_memory_equal(&rx.from.gid, &a.addr.gid, 16);
+        /* A busy address starves no group. */
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(send_one(&a, &b.addr, 10, 200), 1);
+        assert_int_equal(send_one(&a, &sender, 1, 300), 1);
+        int before = 0, all = 0;
+        for (rx.len = 0; recv_some(b.p, &rx, 1, 300) == 1; all++)
+            before = rx.len == 300 ? all : before;
+        assert_int_equal(all, 201);
+        assert_true(before < 150);
         assert_int_equal(port_join(b.p, &g, false), 0);
         assert_int_equal(send_one(&a, &sender, 1, 300), 1);
         assert_int_equal(send_one(&a, &b.addr, 1, 200), 1);

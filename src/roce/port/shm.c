@@ -72,8 +72,10 @@ static int shm_join(struct port *p, const struct port_addr *group, bool join)
 
 static void shm_counters(const struct port *p, struct uroce_counters *add_to)
 {
-    add_to->drop_malformed += shm_of(p)->malformed;
-    add_to->drop_other += shm_of(p)->copy_failed;
+    const struct shm_port *s = shm_of(p);
+    add_to->drop_malformed += s->malformed;
+    add_to->drop_other += s->copy_failed;
+    add_to->tx_drops += s->tx_drops;
 }
 
 static void shm_close(struct port *p)

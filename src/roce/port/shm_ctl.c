@@ -119,11 +119,12 @@ static bool take_region(struct shm_port *s, const struct shm_msg *m, int fd)
 {
     if (fd < 0 || m->a != s->ntheirs)
         return false;
-    if (s->ntheirs == SHM_REGIONS)
+    if (s->ntheirs == SHM_REGIONS || m->c > SHM_MAPPED_MAX - s->mapped)
         return true; /* not answered: the peer goes on without it */
     void *p = map_sealed(fd, m->c, PROT_READ);
     if (!p)
         return false;
+    s->mapped += m->c;
     s->theirs[s->ntheirs++] = (struct shm_region){p, m->c, true};
     shm_say(s, &(struct shm_msg){.magic = SHM_MAGIC, .type = SHM_REGION_OK, .a = m->a}, -1);
     return true;

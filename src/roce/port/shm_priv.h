@@ -34,6 +34,7 @@
 #define SHM_SLOTS_MAX   32768u
 #define SHM_DATA_BYTES  (4u << 20) /* staging; pages that are never used cost nothing */
 #define SHM_REGIONS     64u
+#define SHM_MAPPED_MAX  (1ull << 38) /* bytes of the peer's regions together: they take address space */
 #define SHM_INLINE      448u
 #define SHM_PIECES      (SHM_INLINE / sizeof(struct shm_piece))
 #define SHM_IOV         64    /* pieces of memory that a packet to be sent may have */
@@ -141,7 +142,8 @@ struct shm_port {
     uint64_t probe;
     struct shm_region ours[SHM_REGIONS], theirs[SHM_REGIONS];
     uint32_t nours, ntheirs;
-    uint64_t malformed, copy_failed;
+    uint64_t mapped; /* bytes of theirs */
+    uint64_t malformed, copy_failed, tx_drops;
 };
 
 static inline struct shm_port *shm_of(const struct port *p)

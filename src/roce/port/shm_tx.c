@@ -138,16 +138,17 @@ int shm_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
     struct shm_port *s = shm_of(p);
     int done = 0, rc = 1;
     s->now_ns = now_ns;
-    s->blocked = false;
     if (!s->tx || now_ns - s->checked_ns > SHM_CHECK_NS)
         shm_listen(s);
-    if (s->dead || s->broken)
-        return n; /* lost; recv tells that the port is broken */
-    if (!s->tx || shm_reclaim(s)) {
-        s->broken = s->broken || s->tx;
-        s->blocked = !s->tx;
-        return s->tx ? n : 0;
+    s->blocked = !s->tx;
+    if (s->tx && !s->dead && !s->broken)
+        s->broken = shm_reclaim(s) < 0;
+    if (s->dead || s->broken) { /* lost; recv tells that the port is broken */
+        s->tx_drops += (uint64_t)n;
+        return n;
     }
+    if (!s->tx)
+        return 0;
     while (done < n && rc > 0) {
         rc = send_packet(s, &tx[done]);
         if (rc == 0 && wait_for_room(s))

@@ -58,7 +58,8 @@ struct udp_rx {
     uint8_t ctl[UDP_RX_MSGS][UDP_RX_CTL] __attribute__((aligned(16)));
     uint8_t *buf; /* UDP_RX_MSGS * UDP_RX_BYTES */
     uint32_t nmsgs, msg;
-    uint32_t ask; /* datagrams to ask for: an empty look at the queue costs as much as a packet */
+    uint32_t turn; /* which socket is read first: a busy one starves no other */
+    uint32_t ask;  /* datagrams to ask for: an empty look at the queue costs as much as a packet */
     union uroce_gid to;
     bool raw;            /* they came from the raw socket: with IP headers */
     struct port_rx what; /* of datagram `msg`: data and len are what is left of it */

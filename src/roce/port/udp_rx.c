@@ -81,9 +81,11 @@ static bool next_packet(struct udp_port *u, uint64_t now_ns, struct port_rx *ret
     return false;
 }
 
-static int read_socket(struct udp_port *u, int fd, uint32_t source)
+/* source: 0 the main socket, 1 the raw one in its place, 2.. the groups. */
+static int read_socket(struct udp_port *u, uint32_t source)
 {
     struct udp_rx *x = &u->rx;
+    int fd = source == 0 ? u->fd : source == 1 ? u->rawfd : u->groups[source - 2].fd;
     for (uint32_t i = 0; i < x->ask; i++) {
         x->iov[i] = (struct iovec){x->buf + i * UDP_RX_BYTES, UDP_RX_BYTES};
         x->mm[i].msg_hdr = (struct msghdr){
@@ -110,15 +112,26 @@ static int read_socket(struct udp_port *u, int fd, uint32_t source)
     return n;
 }
 
+/* The sockets in turn, until one has something. */
+static int read_next(struct udp_port *u)
+{
+    uint32_t nsocks = u->rawfd < 0 ? 1 + u->ngroups : 1; /* the raw socket sees the groups too */
+    for (uint32_t i = 0; i < nsocks; i++) {
+        uint32_t which = u->rx.turn++ % nsocks;
+        int k = read_socket(u, which ? 1 + which : u->rawfd >= 0);
+        if (k)
+            return k;
+    }
+    return 0;
+}
+
 int udp_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max)
 {
     struct udp_port *u = udp_of(p);
     int n = 0;
     /* What is lent stays valid: sockets are read again only when nothing is left of the last time. */
     if (u->rx.msg >= u->rx.nmsgs) {
-        int k = u->rawfd < 0 ? read_socket(u, u->fd, 0) : read_socket(u, u->rawfd, 1);
-        for (uint32_t i = 0; k == 0 && i < u->ngroups && u->rawfd < 0; i++)
-            k = read_socket(u, u->groups[i].fd, 2 + i);
+        int k = read_next(u);
         if (k <= 0)
             return k;
     }

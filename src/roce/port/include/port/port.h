@@ -289,7 +289,12 @@ struct port_shm_config {
     int sock; /* a connected Unix socket, SOCK_SEQPACKET; owned, also on failure. Descriptors and wake-ups go over it */
     struct port_addr local, remote; /* what packets are told to come from and go to, whatever the peer says */
     uint32_t ring_packets;          /* 0: default */
-    bool peer_memory;               /* the peer's memory may be read directly (process_vm_readv) */
+    /*
+     * The peer's memory may be read directly (process_vm_readv). A process that means harm can make such a read wait
+     * (userfaultfd): not for peers of the same user that are not trusted not to. Without it, what does not lie in
+     * shared memory is copied twice.
+     */
+    bool peer_memory;
 };
 /*
  * Does not wait: packets can be sent once the peer has opened its end too, and recv was called (until then send takes
