@@ -349,6 +349,14 @@ int cl_dirty_others_failed(struct cl_file *f)
     return f->i->last_err;
 }
 
+void cl_sync_failed(struct cl_file *f, int err)
+{
+    scoped_lock(&f->i->lock);
+    f->i->failures++;
+    f->own_failures++;
+    f->i->last_err = err;
+}
+
 bool cl_inode_dirty(struct cl_inode *i)
 {
     scoped_lock(&i->lock);
@@ -459,7 +467,7 @@ bool cl_dirty_age(struct client *c)
         pthread_mutex_lock(&i->lock);
         list_for_each_safe (it, &i->idle) {
             struct cl_buf *b = list_entry(it, struct cl_buf, link);
-            if (now - b->since_ns >= CL_AGE_NS)
+            if (now >= b->since_ns + CL_AGE_NS) /* it may be younger than `now` */
                 buf_submit(b);
         }
         pthread_mutex_unlock(&i->lock);

@@ -423,6 +423,8 @@ int cl_flush_durable(struct cl_file *f)
     if (!cl_dirty_flush_one(f->i, true)) {
         cl_dirty_flush(f->i, 0, CL_ALL);
         r = sync_op(f->c, PST_OP_FSYNC, f->i->ino);
+        if (r == -EIO) /* what it says may be said once: every handle of the object is to hear it */
+            cl_sync_failed(f, r);
     }
     /* The bytes that other handles had pending are to be durable too: that they are not, is told to each that asks. */
     others = cl_dirty_others_failed(f);

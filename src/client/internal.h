@@ -134,6 +134,8 @@ void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 bool cl_dirty_flush_one(struct cl_inode *i, bool durable);
 /* The last failure of a pending write of another handle since this was asked for f before; 0: none. */
 int cl_dirty_others_failed(struct cl_file *f);
+/* A sync by f failed: as if a pending write of its own had. */
+void cl_sync_failed(struct cl_file *f, int err);
 bool cl_inode_dirty(struct cl_inode *i); /* does this object have bytes that have not reached the server? */
 void cl_dirty_flush_client(struct client *c); /* of all objects */
 /* Sends off what has waited for CL_AGE_NS; does not wait for it. Is there more that waits? */
