@@ -125,7 +125,10 @@ static void aio_done(struct cl_op *o)
     if (a->kind == PST_AIO_WRITE)
         atomic_fetch_add(&f->f->i->gen, 1);
     if (a->kind == PST_AIO_FSYNC) { /* as cl_fsync */
-        int failed = atomic_exchange(&f->f->err, 0), others = cl_dirty_others_failed(f->f);
+        int failed = atomic_exchange(&f->f->err, 0), others;
+        if (o->op.result == -EIO)
+            cl_sync_failed(f->f, -EIO);
+        others = cl_dirty_others_failed(f->f);
         if (failed || others)
             o->op.result = failed ? failed : others;
     }

@@ -68,7 +68,12 @@ struct fm_file {
     uint64_t change; /* version at the open */
     bool writable;
     _Atomic bool used;  /* a request came after the open */
-    _Atomic bool dirty; /* changed by this handle since the last durable close */
+    /*
+     * Changes made by this handle, each counted before it is answered, and how many of them a durable close has covered.
+     * Processes that share a handle may close it at the same time: none of them is told before its changes are durable.
+     */
+    _Atomic uint64_t changes, durable;
+    bool adopted; /* the handle is one of the process before, which died */
     struct pst_cred cred; /* directories: who opened it */
 };
 struct fm_files;

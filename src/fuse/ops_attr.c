@@ -2,6 +2,7 @@
 #include "fm.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -86,6 +87,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
         .atime_ns = to_ns(&st->st_atim),
         .mtime_ns = to_ns(&st->st_mtim),
     };
+    struct fm_file *changed = NULL;
     struct pst_cred cred;
     bool trusted;
     int r;
@@ -95,14 +97,15 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
     if (fi && (mask & PST_SET_SIZE) && fm_fh_writable(fi->fh)) {
         struct fm_file *file = fm_files_get(m->files, fi->fh);
         trusted = true;
-        if (file)
-            file->dirty = true;
+        changed = file;
     } else {
         /* With a size a mode only takes set-id bits away, and the store does so itself. */
         mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;
         trusted = drops_setid(m, &cred, ino, mask, &in);
     }
     r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
+    if (changed)
+        atomic_fetch_add(&changed->changes, 1);
     if (r)
         fm_reply_err(req, fm_stale(r));
     else

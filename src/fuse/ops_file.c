@@ -29,7 +29,7 @@ static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, str
 
     if (file) {
         *file = (struct fm_file){.f = f, .ino = a->ino, .change = a->change, .writable = wants_write(fi->flags)};
-        file->dirty = file->writable && (fi->flags & (O_CREAT | O_TRUNC));
+        file->changes = file->writable && (fi->flags & (O_CREAT | O_TRUNC));
         r = fm_files_add(m->files, file, &fi->fh);
     }
     if (r) {
@@ -134,7 +134,7 @@ static struct fm_file *adopt(struct fm *m, uint64_t ino, uint64_t fh)
         cl_close(f);
         return NULL;
     }
-    *file = (struct fm_file){.f = f, .ino = ino, .change = a.change};
+    *file = (struct fm_file){.f = f, .ino = ino, .change = a.change, .adopted = true};
     fm_node_open(m->nodes, ino, a.change, false, m->attr_ttl_ns);
     kept = fm_files_adopt(m->files, fh, file);
     if (kept != file) {
@@ -210,7 +210,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
     else
         n = cl_pwrite(file->f, buf, size, (uint64_t)off);
     if (file)
-        file->dirty = true;
+        atomic_fetch_add(&file->changes, 1);
     if (n < 0)
         fm_reply_err(req, n);
     else
@@ -225,18 +225,19 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
     struct fm_file *file = fm_files_get(m->files, fi->fh);
+    uint64_t changes = file ? atomic_load(&file->changes) : 0;
     int r = 0;
 
     if (m->locks)
         fm_unlock_owner(m, ino, LK_POSIX, fi->lock_owner);
     if (!file)
         r = fm_fh_writable(fi->fh) ? -EIO : 0;
-    else if (file->writable && m->durable_close && atomic_exchange(&file->dirty, false))
+    else if (file->writable && m->durable_close && changes != atomic_load(&file->durable)) {
         r = cl_flush_durable(file->f);
-    else if (file->writable)
+        if (!r) /* one that covered less may be later: then a close too many is durable */
+            atomic_store(&file->durable, changes);
+    } else if (file->writable)
         r = cl_flush(file->f);
-    if (r && file)
-        file->dirty = true;
     fm_reply_err(req, r);
 }
 
@@ -260,19 +261,23 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
     (void)ino;
     (void)datasync;
-    fm_reply_err(req, file ? cl_fsync(file->f) : fm_fh_writable(fi->fh) ? -EIO : 0);
+    /* With the process before went what it had not sent, of this handle or another: nobody can say that it is durable. */
+    fm_reply_err(req, file && !file->adopted ? cl_fsync(file->f) : -EIO);
 }
 
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
     struct fm_file *file = file_of(fm_of(req), ino, fi);
 
-    if (file)
-        file->dirty = true;
+    int r = -EIO;
+
     if (off < 0 || len <= 0)
-        fm_reply_err(req, -EINVAL);
-    else
-        fm_reply_err(req, file ? cl_fallocate(file->f, mode, (uint64_t)off, (uint64_t)len) : -EIO);
+        r = -EINVAL;
+    else if (file)
+        r = cl_fallocate(file->f, mode, (uint64_t)off, (uint64_t)len);
+    if (file)
+        atomic_fetch_add(&file->changes, 1);
+    fm_reply_err(req, r);
 }
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
