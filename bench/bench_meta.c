@@ -1,7 +1,7 @@
 /*
  * Small files: create + write + close, stat, readdir with attributes, unlink, through the C API or the system's calls.
  *
- *   bench_meta URL|DIRECTORY [n=FILES] [bytes=N] [jobs=N] [sync=none|close|fsync] [server=PID]
+ *   bench_meta URL|DIRECTORY [n=FILES] [bytes=N] [jobs=N] [sync=none|close|fsync] [server=PID] [options=OF_LOCAL]
  *
  * Each job works in a directory of its own. sync: fsync calls it for each file before its close; close (API only)
  * relies on closes that are durable; none has lazy closes. server: its processor time is counted too. Prints one JSON
@@ -205,10 +205,11 @@ int main(int argc, char **argv)
 {
     static struct job jobs[JOBS_MAX];
     struct pst_options opts;
+    const char *options = NULL;
     uint64_t server = 0;
     const struct bench_arg args[] = {{"n", NULL, &o.n, NULL},         {"bytes", NULL, &o.bytes, NULL},
                                      {"jobs", NULL, &o.jobs, NULL},   {"sync", &o.sync, NULL, NULL},
-                                     {"server", NULL, &server, NULL}, {0}};
+                                     {"server", NULL, &server, NULL}, {"options", &options, NULL, NULL}, {0}};
 
     bench_program = "bench_meta";
     if (argc < 2) {
@@ -224,7 +225,7 @@ int main(int argc, char **argv)
     pst_options_init(&opts, sizeof opts);
     opts.flags = PST_CONNECT_CREATE | (strcmp(o.sync, "close") ? PST_CONNECT_LAZY_CLOSE : 0);
     if (!strncmp(o.target, "local:", 6))
-        opts.store_options = "create=1";
+        opts.store_options = options ? options : "create=1";
     if (o.target[0] != '/')
         check("connect", pst_connect(o.target, &opts, &fs));
     folders(jobs, true);
