@@ -192,6 +192,7 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
     if (!s->up)
         return -EAGAIN;
     a->history = s->facts.history;
+    a->epoch = s->epoch;
     a->tag = ++s->last_tag;
     list_push_back(session_bucket(s, a->tag), &a->link);
     r = send_now(s, c, a->tag);
@@ -203,6 +204,22 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
     }
     c->header->cred = NULL;
     return r == -ECONNRESET ? -EAGAIN : r;
+}
+
+uint64_t session_doubt(struct session *s)
+{
+    scoped_lock(&s->lock);
+    s->verify = true;
+    pthread_cond_signal(&s->work);
+    return s->verified;
+}
+
+int session_doubt_end(struct session *s, uint64_t epoch, uint64_t doubt)
+{
+    scoped_lock(&s->lock);
+    if (!s->up || s->epoch != epoch)
+        return 0;
+    return s->verified != doubt ? -ESTALE : -EAGAIN;
 }
 
 bool session_forget(struct session *s, struct session_async *a)

@@ -566,14 +566,33 @@ static int sleeper(const char *base)
     return pst_close(f) < 0 || pst_disconnect(fs) < 0;
 }
 
-static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
+/* The same, with nothing but syncs of a directory. */
+static int sleeper_of_names(const char *base)
+{
+    struct pst_fs *fs;
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+
+    api_base = base;
+    if (api_connect("sleeping", 60000, &fs) < 0)
+        return 1;
+    for (int i = 0; poll(&in, 1, 0) == 0; i++) {
+        if (pst_fsync_dir(fs, "/") < 0 || pst_sync(fs) < 0) {
+            fprintf(stderr, "%s\n", pst_last_error());
+            return 1;
+        }
+        if (i == 5 && write(1, "x", 1) != 1)
+            return 1;
+    }
+    return pst_disconnect(fs) < 0;
+}
+
+static void sleeps_beyond_its_lease(const char *how)
 {
     struct daemon d;
     int out[2], in[2], status;
     pid_t pid;
     char c;
 
-    (void)state;
     assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
     assert_true(pipe(out) == 0 && pipe(in) == 0);
     pid = fork();
@@ -581,7 +600,7 @@ static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
         dup2(out[1], 1);
         dup2(in[0], 0);
         close(in[1]);
-        execl(self, self, "--sleeper", d.base, NULL);
+        execl(self, self, how, d.base, NULL);
         _exit(127);
     }
     assert_int_equal(read(out[0], &c, 1), 1);
@@ -598,6 +617,17 @@ static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
     daemon_done(&d);
 }
 
+static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper");
+}
+
+static void syncs_of_a_directory_go_on_in_the_next_session(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper-of-names");
+}
 
 /* Writes and reads until it is killed. */
 static int child(const char *base)
@@ -702,6 +732,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
         cmocka_unit_test(a_client_that_slept_beyond_its_lease_goes_on),
+        cmocka_unit_test(syncs_of_a_directory_go_on_in_the_next_session),
         cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
         cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),
     };
@@ -712,6 +743,8 @@ int main(int argc, char **argv)
         return child(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "--sleeper"))
         return sleeper(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--sleeper-of-names"))
+        return sleeper_of_names(argv[2]);
     if (argc < 2)
         return 2;
     program = argv[1];

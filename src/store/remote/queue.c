@@ -210,6 +210,17 @@ static void step_control(struct rqueue *q)
         int r;
         if (p->is_begun)
             continue;
+        if (p->is_doubted) {
+            r = session_doubt_end(q->r->session, p->async.epoch, p->doubt);
+            if (r == -EAGAIN)
+                continue;
+            p->is_doubted = false;
+            if (r < 0) {
+                list_del(&p->link);
+                rq_finish(q, p, r);
+                continue;
+            }
+        }
         p->is_begun = true;
         p->mark = remote_mark(rcont_of(p->op->cont));
         r = begin_control(q, p);
@@ -233,7 +244,12 @@ static void read_mail(struct rqueue *q)
     while ((l = list_pop_front(&mail))) {
         struct rop *p = list_entry(l, struct rop, mail);
         p->is_begun = false;
-        /* ESTALE may speak of the session; a later try tells. Neither has done anything. */
+        /* ESTALE may speak of the session. Neither has done anything. */
+        if (p->mail_err == -ESTALE && !p->ended) {
+            p->is_doubted = true;
+            p->doubt = session_doubt(q->r->session);
+            continue;
+        }
         if (p->mail_err == -ECONNRESET && !p->ended)
             continue;
         if (!p->mail_err)

@@ -38,6 +38,8 @@ struct rop {
     uint64_t msgno;      /* of the request that is unanswered */
     uint64_t length;
     bool is_control, is_begun; /* over the stream; the session has it */
+    bool is_doubted;           /* it was answered -ESTALE, and `doubt` is to tell of what */
+    uint64_t doubt;
     uint32_t slot;       /* + 1; 0: none */
     uint64_t seq;
     uint32_t bind;       /* a binding: number of the capability */

@@ -88,11 +88,17 @@ struct session_async {
     struct list link;
     void (*fn)(struct session_async *a, int err);
     uint64_t tag;
-    uint64_t history; /* out: of the session that has it */
+    uint64_t history, epoch; /* out: of the session that has it */
     bool lazy; /* nobody waits for the answer: it is read with others, some milliseconds later at most */
 };
 int session_begin(struct session *s, struct session_call *c, struct session_async *a);
 bool session_forget(struct session *s, struct session_async *a);
+/*
+ * A request that was begun in session `epoch` was answered -ESTALE: is that the session's end? The first asks, and gives what
+ * the second wants: 0: that session is over, ask again in the next; -ESTALE: it lives, the answer stands; -EAGAIN: not known yet.
+ */
+uint64_t session_doubt(struct session *s);
+int session_doubt_end(struct session *s, uint64_t epoch, uint64_t doubt);
 
 /*
  * A unary call (pools and containers). admin: the request's message, which begins with a field `header` of type
