@@ -102,12 +102,16 @@ bool daemon_start(struct daemon *d, const char *program, const char *const *args
     setenv("PENSTOCK_RUN_DIR", d->dir, 1);
     for (int i = 0; args && args[i] && i < DAEMON_ARGS_MAX; i++)
         d->args[i] = args[i];
-    d->port = free_port();
-    do { /* two shards: two ports in a row, and neither the control port */
-        d->data_port = free_port();
-    } while (d->data_port == d->port || d->data_port + 1 == d->port);
-    snprintf(d->base, sizeof d->base, "penstock://127.0.0.1:%d/", d->port);
-    return daemon_again(d);
+    for (int i = 0; i < 5; i++) { /* others look for free ports too */
+        d->port = free_port();
+        do { /* two shards: two ports in a row, and neither the control port */
+            d->data_port = free_port();
+        } while (d->data_port == d->port || d->data_port + 1 == d->port);
+        snprintf(d->base, sizeof d->base, "penstock://127.0.0.1:%d/", d->port);
+        if (daemon_again(d))
+            return true;
+    }
+    return false;
 }
 
 void daemon_kill(struct daemon *d)
