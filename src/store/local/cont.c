@@ -339,13 +339,16 @@ int cont_remove(struct engine *e, const struct pst_ctx *ctx, const struct pst_co
         txn_put(t, &gk, w.data, w.len);
     reply_record(t, ctx, REPLY_CONT_DESTROY, NULL);
     wbuf_done(&w);
+    /* Once it is committed, the background deleter may come to its end with the container at any time. */
+    cont_pin(e->ns, c);
     int r = txn_commit(t, NULL);
-    if (r)
-        return r;
-    opens_forget(e->ns, info->id);
-    c->dead = true;
-    c->pool->containers--;
-    return 0;
+    if (!r) {
+        opens_forget(e->ns, info->id);
+        c->dead = true;
+        c->pool->containers--;
+    }
+    cont_unpin(e->ns, c);
+    return r;
 }
 
 static int destroy_locked(struct engine *e, const struct pst_ctx *ctx, const char *pool, const char *label)

@@ -98,6 +98,9 @@ int cont_add(struct ns *ns, struct ns_pool *pool, const struct pst_cont_info *in
 /* Takes it out and frees it, with what it still counts; no transaction names it (cont_idle). */
 void cont_forget(struct ns *ns, struct ns_cont *c);
 bool cont_idle(struct ns *ns, const struct ns_cont *c);
+/* Keeps it from being idle, and lets it go. */
+void cont_pin(struct ns *ns, struct ns_cont *c);
+void cont_unpin(struct ns *ns, struct ns_cont *c);
 struct key usage_key(uint64_t cont);
 int usage_decode(const void *p, size_t n, int64_t *ret_bytes, int64_t *ret_objects);
 void usage_encode(struct wbuf *w, int64_t bytes, int64_t objects);

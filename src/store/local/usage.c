@@ -122,6 +122,18 @@ int cont_add(struct ns *ns, struct ns_pool *pool, const struct pst_cont_info *in
     return 0;
 }
 
+void cont_pin(struct ns *ns, struct ns_cont *c)
+{
+    scoped_lock(&ns->table_lock);
+    c->pins++;
+}
+
+void cont_unpin(struct ns *ns, struct ns_cont *c)
+{
+    scoped_lock(&ns->table_lock);
+    c->pins--;
+}
+
 bool cont_idle(struct ns *ns, const struct ns_cont *c)
 {
     scoped_lock(&ns->table_lock);
