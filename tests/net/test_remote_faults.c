@@ -44,15 +44,7 @@ static struct pst_fs *connect_by_proxy(const struct daemon *d, const char *conta
 {
     char base[80], token[200];
 
-    snprintf(token, sizeof token, "ls %s/*token* > %s/name", d->dir, d->dir);
-    assert_int_equal(system(token), 0);
-    snprintf(token, sizeof token, "%s/name", d->dir);
-    {
-        FILE *f = fopen(token, "r");
-        assert_non_null(fgets(token, sizeof token, f));
-        fclose(f);
-        token[strcspn(token, "\n")] = '\0';
-    }
+    snprintf(token, sizeof token, "%s/%d.token", d->dir, d->port);
     setenv("PENSTOCK_TOKEN_FILE", token, 1);
     snprintf(base, sizeof base, "penstock://127.0.0.2:%d/", d->port);
     return connect_at(base, container, 120000);
