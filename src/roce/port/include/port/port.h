@@ -187,6 +187,13 @@ struct port_udp_config {
 /* -errno and a line for people in err: names the address, the port and who may hold it. */
 int port_udp_open(const struct port_udp_config *cfg, struct port **ret, char *err, size_t err_size);
 
+/*
+ * n bound sockets on one address (port 0: 4791) for n processes: a packet goes to number QPN[23:16] of its receiver, to
+ * number 0 if there is none. As long as all of them stay open somewhere: when one is closed the kernel renumbers.
+ * -EADDRINUSE: somebody else has the address.
+ */
+int port_udp_share(const struct port_addr *local, int n, int *ret_fds);
+
 /* ---- sim: a network in virtual time ---- */
 
 /*

@@ -1,0 +1,196 @@
+/* A device's side of the holder: join, sockets, packets to QPN 1, and coming back after the holder's death. */
+#define LOG_COMPONENT "uroce"
+#include "holder.h"
+
+#include "base/log.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define START_NS  (5 * NSEC_PER_SEC) /* for a holder to come up */
+#define ANSWER_S  5
+#define RETRY_NS  (100 * NSEC_PER_MSEC)
+#define LOOK_NS   NSEC_PER_MSEC /* packets to QPN 1 are rare: a busy poller looks for them no more often than that */
+
+extern char **environ;
+
+static int say(char *err, size_t err_size, int r, const char *text)
+{
+    if (err_size)
+        snprintf(err, err_size, "%s", text);
+    return r;
+}
+
+/* Connects to a holder that runs as this user, or as root. */
+static int connect_to(bool system, char *err, size_t err_size)
+{
+    struct sockaddr_un name;
+    socklen_t len = holder_name(geteuid(), system, &name);
+    cleanup_close int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return -errno;
+    struct timeval t = {.tv_sec = ANSWER_S};
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    if (connect(s, (struct sockaddr *)&name, len))
+        return -errno;
+    uid_t uid = 0;
+    int r = holder_peer(s, &uid, NULL);
+    if (r)
+        return r;
+    if (uid != geteuid() && uid != 0) {
+        snprintf(err, err_size,
+                 "the holder of this network namespace's RoCE addresses runs as uid %u, which uroce of uid %u does not "
+                 "trust: end it, or set UROCE_HOLDER=off and give this process an address of its own (UROCE_ADDRESS)",
+                 (unsigned)uid, (unsigned)geteuid());
+        return -EACCES;
+    }
+    int ret = s;
+    s = -1;
+    return ret;
+}
+
+/* The program that can be a holder. */
+static const char *program(void)
+{
+    const char *p = getenv("UROCE_HOLDER");
+    if (p && strcmp(p, "off") == 0)
+        return NULL;
+    if (!p || !*p)
+        p = UROCE_PROGRAM;
+    return access(p, X_OK) == 0 ? p : NULL;
+}
+
+/* Starts it: it puts itself into the background, and the child that we see ends at once. */
+static int start(const char *path)
+{
+    char *argv[] = {(char *)(uintptr_t)path, (char *)(uintptr_t)"holder", (char *)(uintptr_t)"--background", NULL};
+    pid_t pid;
+    int status, r = posix_spawn(&pid, path, NULL, NULL, argv, environ);
+    if (r)
+        return -r;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
+static int find(bool *ret_system, char *err, size_t err_size)
+{
+    int s = connect_to(true, err, err_size);
+    *ret_system = s >= 0;
+    if (s >= 0 || s == -EACCES)
+        return s;
+    s = connect_to(false, err, err_size);
+    if (s != -ECONNREFUSED)
+        return s;
+    const char *path = program();
+    if (!path)
+        return -ENOENT;
+    int r = start(path);
+    for (uint64_t end = now_ns() + START_NS; !r && s == -ECONNREFUSED && now_ns() < end;) {
+        poll(NULL, 0, 2);
+        s = connect_to(false, err, err_size);
+    }
+    return r ? r : s;
+}
+
+/* Sends a message and waits for its answer; packets that come in between are lost, as on a wire. */
+static int ask(int sock, struct holder_msg *m, int *ret_fd)
+{
+    uint32_t want = m->type == HOLDER_JOIN ? HOLDER_JOINED : m->type;
+    int r = holder_send(sock, m, -1);
+    do {
+        if (r)
+            return r;
+        r = holder_recv(sock, 0, m, ret_fd);
+    } while (r || m->type != want);
+    return m->status;
+}
+
+int holder_client_join(struct holder_client *c, char *err, size_t err_size)
+{
+    *c = (struct holder_client){.sock = -1};
+    const char *off = getenv("UROCE_HOLDER");
+    if (off && strcmp(off, "off") == 0)
+        return -ENOENT;
+    int s = find(&c->system, err, err_size);
+    if (s < 0)
+        return s;
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = HOLDER_ANY_SLOT};
+    int fd, r = ask(s, &m, &fd);
+    if (!r && (m.slot == 0 || m.slot >= HOLDER_SLOTS))
+        r = -EPROTO;
+    if (r) {
+        close(s);
+        return say(err, err_size, r, r == m.status && m.text[0] ? m.text : "the holder does not answer");
+    }
+    c->sock = s;
+    c->slot = m.slot;
+    return 0;
+}
+
+int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size)
+{
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_ADDRESS, .to = *addr};
+    int fd = -1, r = ask(c->sock, &m, &fd);
+    if (!r && fd < 0)
+        r = -EPROTO;
+    if (r)
+        return say(err, err_size, r, r == m.status && m.text[0] ? m.text : "the holder gave no socket");
+    return fd;
+}
+
+/* After the holder's death: the same slot again. Its answer is taken by holder_client_packet. */
+static void come_back(struct holder_client *c, uint64_t now)
+{
+    char err[HOLDER_TEXT];
+    if (now < c->next_try_ns)
+        return;
+    c->next_try_ns = now + RETRY_NS;
+    int s = connect_to(c->system, err, sizeof err);
+    if (s < 0)
+        return;
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = c->slot};
+    if (holder_send(s, &m, -1)) {
+        close(s);
+        return;
+    }
+    c->sock = s;
+}
+
+bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_msg *ret)
+{
+    if (now < c->next_look_ns)
+        return false;
+    if (c->sock < 0)
+        come_back(c, now);
+    while (c->sock >= 0) {
+        int fd, r = holder_recv(c->sock, MSG_DONTWAIT, ret, &fd);
+        if (fd >= 0)
+            close(fd);
+        if (!r && ret->type == HOLDER_PACKET)
+            return true;
+        if (r == -EAGAIN)
+            break;
+        if (r || (ret->type == HOLDER_JOINED && ret->status)) {
+            log_debug("the holder is gone: %s", strerror(r ? -r : -ret->status));
+            close(c->sock);
+            c->sock = -1;
+            c->next_try_ns = now + RETRY_NS;
+        }
+    }
+    c->next_look_ns = now + LOOK_NS;
+    return false;
+}
+
+void holder_client_leave(struct holder_client *c)
+{
+    if (c->sock >= 0)
+        close(c->sock);
+    c->sock = -1;
+}
