@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -106,6 +107,23 @@ void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct ur
     assert_int_equal(uroce_query_gid(b->dev, gid, &gb), 0);
     to_rts(b, qb, uroce_qp_num(qa), &ga, gid, mtu, PSN_A, PSN_B);
     to_rts(a, qa, uroce_qp_num(qb), &gb, gid, mtu, PSN_B, PSN_A);
+}
+
+void node_connect_to(struct node *n, struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu)
+{
+    union uroce_gid g = {.raw = {[10] = 0xff, [11] = 0xff}};
+    assert_int_equal(inet_pton(AF_INET, ipv4, g.raw + 12), 1);
+    to_rts(n, qp, qpn, &g, 0, mtu, PSN_A, PSN_A);
+}
+
+void node_write_key(struct node *n, struct uroce_qp *qp, uint32_t len, void *remote, uint32_t rkey)
+{
+    struct uroce_sge sge = {.addr = (uintptr_t)n->buf, .length = len, .lkey = uroce_mr_lkey(n->mr)};
+    struct uroce_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = UROCE_WR_RDMA_WRITE};
+    const struct uroce_send_wr *bad;
+    wr.wr.rdma.remote_addr = (uintptr_t)remote;
+    wr.wr.rdma.rkey = rkey;
+    assert_int_equal(uroce_post_send(qp, &wr, &bad), 0);
 }
 
 void node_wait(struct node *n, struct node *other, int count, struct uroce_wc *ret)

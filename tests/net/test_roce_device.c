@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -243,6 +244,7 @@ static void a_second_device_on_an_address_is_refused_with_its_name(void **state)
 
 int main(void)
 {
+    setenv("UROCE_HOLDER", "off", 1);
     netns_pair_make(&ns, 4200);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_over_ipv4),

@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "port/port.h"
 #include "qp/qp.h"
+#include "roce/device_holder.h"
 #include "roce/wire_icrc.h"
 #include "roce/wire_mad.h"
 #include "slot/slot.h"
@@ -88,6 +89,9 @@ struct uroce_device {
 
     /* hello.c */
     struct list hellos; /* struct dev_hello */
+
+    struct holder_client holder; /* slot 0: none, the addresses are this process's alone */
+    atomic_bool holder_ready;    /* a sleeper saw that it has sent something */
 
     /* objects.c, async.c */
     atomic_uint objects; /* that keep the device open */
@@ -195,6 +199,8 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
 
 /* Receives from one port and feeds the engine: number of packets. */
 int dev_rx(struct uroce_device *dev, int port, uint64_t now);
+/* The same for packets to QPN 1, which come by the holder when there is one. */
+void dev_rx_held(struct uroce_device *dev, uint64_t now);
 /* Takes from the engine and sends; true: the engine may have more. */
 bool dev_tx(struct uroce_device *dev, uint64_t now);
 bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);

@@ -78,11 +78,19 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
     int n = dev_addresses(dev->cfg.c.addresses, at, DEV_ADDRESSES_MAX, err, err_size);
     if (n < 0)
         return n;
+    int joined = holder_client_join(&dev->holder, err, err_size);
+    if (joined && joined != -ENOENT)
+        return joined;
     for (int i = 0; i < n; i++) {
         struct dev_port *p = &dev->ports[i];
         p->at = at[i];
         list_init(&p->held);
         struct port_udp_config uc = {.local = at[i].addr, .rcvbuf_bytes = dev->cfg.c.rcvbuf_bytes, .fd = -1};
+        if (!joined) {
+            uc.fd = holder_client_socket(&dev->holder, &at[i].addr, err, err_size);
+            if (uc.fd < 0)
+                return uc.fd;
+        }
         int r = port_udp_open(&uc, &p->port, err, err_size);
         if (r)
             return r;
@@ -114,6 +122,7 @@ static int open_engine(struct uroce_device *dev)
 {
     struct qp_engine_config ec = {
         .seed = dev->cfg.c.seed,
+        .qpn_slot = dev->holder.slot,
         .window_bytes = window_bytes(dev),
         .total_bytes = buffer_bytes(dev) / 4 * 3, /* so that hundreds of busy queue pairs do not drown it */
         .ack_every = ACK_EVERY,
@@ -153,6 +162,7 @@ static void teardown(struct uroce_device *dev)
     }
     if (dev->engine)
         qp_engine_free(dev->engine);
+    holder_client_leave(&dev->holder);
     dev_tx_done(dev);
     free(dev->by_qpn);
     dev_config_done(&dev->cfg);
@@ -179,6 +189,7 @@ static struct uroce_device *new_device(void)
     list_init(&dev->events);
     list_init(&dev->qps);
     list_init(&dev->memory);
+    dev->holder.sock = -1;
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dev->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     dev->by_qpn = calloc(1 << 16, sizeof *dev->by_qpn);

@@ -39,6 +39,8 @@ uint64_t dev_deadline(struct uroce_device *dev)
     uint64_t d = min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev));
     for (int i = 0; i < dev->nports; i++)
         d = min_u64(d, port_deadline(dev->ports[i].port));
+    if (dev->holder.slot && dev->holder.sock < 0)
+        d = min_u64(d, dev->holder.next_try_ns);
     return d;
 }
 
@@ -48,6 +50,8 @@ bool dev_work(struct uroce_device *dev, uint64_t now)
     answer_bells(dev, now);
     for (int i = 0; i < dev->nports; i++)
         more |= dev_rx(dev, i, now) == DEV_BURST;
+    if (dev->holder.slot)
+        dev_rx_held(dev, now);
     if (qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
@@ -105,7 +109,8 @@ void dev_unlock_settled(struct uroce_device *dev)
     dev_unlock(dev);
 }
 
-/* The ports' descriptors, armed. False: one of them has something already, or somebody wants the device driven. */
+/* The ports' descriptors, armed, and last the holder's (-1: none). False: one of them has something already, or
+ * somebody wants the device driven. */
 static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds, int *ret_n, uint64_t *ret_deadline)
 {
     bool idle = true;
@@ -117,6 +122,7 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
         if (port_fd(p) >= 0)
             fds[n++] = (struct pollfd){.fd = port_fd(p), .events = POLLIN};
     }
+    fds[n++] = (struct pollfd){.fd = dev->holder.sock, .events = POLLIN};
     *ret_n = n;
     *ret_deadline = dev_deadline(dev);
     if (helper && idle)
@@ -128,14 +134,16 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
 
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
 {
-    struct pollfd fds[DEV_ADDRESSES_MAX + 1];
+    struct pollfd fds[DEV_ADDRESSES_MAX + 2];
     uint64_t deadline;
     int n;
     if (arm_ports(dev, helper, fds, &n, &deadline)) {
+        int holder = n - 1;
         fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         uint64_t now = now_ns(), end = min_u64(until, deadline), left = end > now ? end - now : 0;
         struct timespec t = {.tv_sec = (time_t)(left / NSEC_PER_SEC), .tv_nsec = (long)(left % NSEC_PER_SEC)};
-        ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL);
+        if (ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL) > 0 && fds[holder].revents)
+            atomic_store(&dev->holder_ready, true);
     }
     if (helper)
         atomic_store(&dev->sleeps_until, 0);

@@ -1,6 +1,6 @@
 /* The holder: keeper and worker (see holder.h). Single-threaded, no state but slots and sockets. */
 #define LOG_COMPONENT "uroce"
-#include "holder.h"
+#include "roce/device_holder.h"
 
 #include "base/log.h"
 #include "base/util.h"
@@ -183,9 +183,10 @@ static void accept_client(struct holder *h)
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOINED};
     if (!h->system && uid != geteuid()) {
         m.status = -EACCES;
-        snprintf(m.text, sizeof m.text,
-                 "this holder serves uid %u alone, not uid %u: start the system's holder, or use an address of your own",
-                 (unsigned)geteuid(), (unsigned)uid);
+        snprintf(
+            m.text, sizeof m.text,
+            "this holder serves uid %u alone, not uid %u: start the system's holder, or use an address of your own",
+            (unsigned)geteuid(), (unsigned)uid);
         holder_send(s, &m, -1);
         return;
     }
@@ -261,7 +262,8 @@ static void pass_on(struct holder *h, const struct held *held)
         struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_PACKET, .to = held->addr};
         struct sockaddr_storage from;
         socklen_t len = sizeof from;
-        ssize_t n = recvfrom(held->fd[0], m.data, sizeof m.data, MSG_DONTWAIT | MSG_TRUNC, (struct sockaddr *)&from, &len);
+        ssize_t n =
+            recvfrom(held->fd[0], m.data, sizeof m.data, MSG_DONTWAIT | MSG_TRUNC, (struct sockaddr *)&from, &len);
         if (n < 0)
             return;
         uint32_t slot = n <= (ssize_t)sizeof m.data ? slot_of(m.data, (size_t)n) : 0;
@@ -396,6 +398,12 @@ static void become_keeper(struct holder *h)
         close(fds[1]);
         h->twin = fds[0];
         prctl(PR_SET_NAME, "uroce-keeper");
+        /* The clients' are the child's alone: its death is to be seen by them. */
+        for (unsigned i = 0; i < HOLDER_SLOTS; i++) {
+            if (h->clients[i].sock >= 0)
+                close(h->clients[i].sock);
+            h->clients[i] = (struct client){.sock = -1};
+        }
         watch(h);
         close(h->twin);
         forget_incomplete(h);

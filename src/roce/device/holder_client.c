@@ -1,6 +1,6 @@
 /* A device's side of the holder: join, sockets, packets to QPN 1, and coming back after the holder's death. */
 #define LOG_COMPONENT "uroce"
-#include "holder.h"
+#include "roce/device_holder.h"
 
 #include "base/log.h"
 #include "base/util.h"
@@ -13,10 +13,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define START_NS  (5 * NSEC_PER_SEC) /* for a holder to come up */
-#define ANSWER_S  5
-#define RETRY_NS  (100 * NSEC_PER_MSEC)
-#define LOOK_NS   NSEC_PER_MSEC /* packets to QPN 1 are rare: a busy poller looks for them no more often than that */
+#define START_NS (5 * NSEC_PER_SEC) /* for a holder to come up */
+#define ANSWER_S 5
+#define RETRY_NS (100 * NSEC_PER_MSEC)
+#define LOOK_NS  NSEC_PER_MSEC /* packets to QPN 1 are rare: a busy poller looks for them no more often than that */
 
 extern char **environ;
 
@@ -69,7 +69,7 @@ static const char *program(void)
 /* Starts it: it puts itself into the background, and the child that we see ends at once. */
 static int start(const char *path)
 {
-    char *argv[] = {(char *)(uintptr_t)path, (char *)(uintptr_t)"holder", (char *)(uintptr_t)"--background", NULL};
+    char *argv[] = {(char *)(uintptr_t)path, (char *)(uintptr_t) "holder", (char *)(uintptr_t) "--background", NULL};
     pid_t pid;
     int status, r = posix_spawn(&pid, path, NULL, NULL, argv, environ);
     if (r)
@@ -112,12 +112,8 @@ static int ask(int sock, struct holder_msg *m, int *ret_fd)
     return m->status;
 }
 
-int holder_client_join(struct holder_client *c, char *err, size_t err_size)
+static int join_once(struct holder_client *c, char *err, size_t err_size)
 {
-    *c = (struct holder_client){.sock = -1};
-    const char *off = getenv("UROCE_HOLDER");
-    if (off && strcmp(off, "off") == 0)
-        return -ENOENT;
     int s = find(&c->system, err, err_size);
     if (s < 0)
         return s;
@@ -132,6 +128,20 @@ int holder_client_join(struct holder_client *c, char *err, size_t err_size)
     c->sock = s;
     c->slot = m.slot;
     return 0;
+}
+
+int holder_client_join(struct holder_client *c, char *err, size_t err_size)
+{
+    *c = (struct holder_client){.sock = -1};
+    const char *off = getenv("UROCE_HOLDER");
+    if (off && strcmp(off, "off") == 0)
+        return -ENOENT;
+    int r;
+    int tries = 3; /* a holder may end, for want of clients, at the moment when we come */
+    do
+        r = join_once(c, err, err_size);
+    while ((r == -ENOTCONN || r == -ECONNRESET || r == -EPIPE) && --tries);
+    return r;
 }
 
 int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size)

@@ -1,5 +1,5 @@
 /* Messages between a device and the holder. */
-#include "holder.h"
+#include "roce/device_holder.h"
 
 #include "base/util.h"
 

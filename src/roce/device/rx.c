@@ -111,3 +111,28 @@ int dev_rx(struct uroce_device *dev, int index, uint64_t now)
         take(dev, index, &dev->rx[i], now);
     return n;
 }
+
+void dev_rx_held(struct uroce_device *dev, uint64_t now)
+{
+    struct holder_msg m;
+    if (atomic_exchange(&dev->holder_ready, false))
+        dev->holder.next_look_ns = 0;
+    while (holder_client_packet(&dev->holder, now, &m)) {
+        int i = 0;
+        while (i < dev->nports && memcmp(&dev->ports[i].at.addr.gid, &m.to.gid, sizeof m.to.gid))
+            i++;
+        if (i == dev->nports)
+            continue;
+        struct port_rx r = {
+            .from = m.from,
+            .to = m.to,
+            .data = m.data,
+            .len = m.len,
+            .hop_limit = m.hop_limit,
+            .traffic_class = m.traffic_class,
+            .ipv4_id_known = !gid_is_v4(&m.to.gid),
+            .time_ns = now,
+        };
+        take(dev, i, &r, now);
+    }
+}

@@ -6,8 +6,8 @@
 
 /*
  * The program sees the UDP payload: word 4 is the BTH's destination QPN (below a reserved byte). It returns an index
- * into the group, which is the order of binding; numbers beyond the group go to socket 0. Segments of one offloaded send
- * are looked up once: a sender never mixes slots in a run.
+ * into the group, which is the order of binding; numbers beyond the group go to socket 0. Segments of one offloaded
+ * send are looked up once: a sender never mixes slots in a run.
  */
 static int steer(int fd, uint32_t n)
 {

@@ -12,22 +12,23 @@
  * "uroce-holder-UID", and "uroce-holder" for the system's holder, which serves all users. Both ends look at the other's
  * uid, as the kernel tells it.
  */
-#ifndef DEVICE_HOLDER_H
-#define DEVICE_HOLDER_H
+#ifndef ROCE_DEVICE_HOLDER_H
+#define ROCE_DEVICE_HOLDER_H
 
 #include "port/port.h"
 
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
-#define HOLDER_SLOTS       64u /* slot 0 is the holder's own */
-#define HOLDER_ADDRESSES   32u
-#define HOLDER_MAGIC       0x75726831u /* "urh1": another version has another number */
-#define HOLDER_PACKET_MAX  512u        /* a management datagram with its headers is 280 bytes */
-#define HOLDER_TEXT        192u
-#define HOLDER_ANY_SLOT    UINT32_MAX
-#define HOLDER_LINGER_NS   5000000000u /* the holder ends when nobody has been there for so long */
-#define HOLDER_RESERVE_NS  10000000000u /* a slot is kept for a process that lives and has not come back yet */
+#define HOLDER_SLOTS      64u /* slot 0 is the holder's own */
+#define HOLDER_ADDRESSES  32u
+#define HOLDER_MAGIC      0x75726831u /* "urh1": another version has another number */
+#define HOLDER_PACKET_MAX 512u        /* a management datagram with its headers is 280 bytes */
+#define HOLDER_TEXT       192u
+#define HOLDER_ANY_SLOT   UINT32_MAX
+#define HOLDER_LINGER_NS  5000000000u  /* the holder ends when nobody has been there for so long */
+#define HOLDER_RESERVE_NS 10000000000u /* a slot is kept for a process that lives and has not come back yet */
 
 enum holder_type {
     HOLDER_JOIN,    /* to the holder: slot wanted (after the holder's death: the one that it had) or HOLDER_ANY_SLOT */

@@ -1,0 +1,293 @@
+/*
+ * Several processes on one address, by a holder: two servers and two clients, the holder killed in between, a stranger.
+ * argv[1]: the uroce command.
+ */
+#include "base/util.h"
+#include "lib/netns.h"
+#include "roce/device_holder.h"
+#include "uroce_node.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define LEN   (1u << 20)
+#define PEERS 2
+
+static struct netns_pair ns;
+
+/* What two ends tell each other by a pipe of the test. */
+struct ticket {
+    uint32_t qpn, rkey;
+    uint64_t addr;
+};
+
+static void must(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "child: %s: %s\n", what, strerror(errno));
+    _exit(1);
+}
+
+/* A server in namespace 0: tells its queue pair, serves what comes until it is told to end. */
+static void serve(int sock, int i)
+{
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    struct ticket mine, peer;
+    struct node n;
+    char end;
+    netns_enter(&ns, 0);
+    node_open(&n, &c, LEN);
+    struct uroce_qp *qp = node_qp(&n, UROCE_QPT_RC, 16);
+    mine = (struct ticket){uroce_qp_num(qp), uroce_mr_rkey(n.mr), (uintptr_t)n.buf};
+    must(send(sock, &mine, sizeof mine, 0) == sizeof mine, "send");
+    must(recv(sock, &peer, sizeof peer, MSG_WAITALL) == sizeof peer, "recv");
+    node_connect_to(&n, qp, peer.qpn, "10.77.0.2", UROCE_MTU_1024);
+    must(send(sock, "r", 1, 0) == 1, "send");
+    must(recv(sock, &end, 1, 0) == 1, "recv");
+    for (uint32_t k = 0; k < LEN; k++)
+        must(n.buf[k] == (uint8_t)(i + 1), "wrong byte");
+    struct uroce_qp_transport t;
+    must(uroce_qp_transport(qp, &t) == 0, "transport");
+    end = t.selective_repeat ? 's' : '-';
+    must(send(sock, &end, 1, 0) == 1, "send");
+    _exit(0);
+}
+
+struct peer {
+    pid_t pid;
+    int sock;
+    struct ticket ticket;
+    struct node node;
+    struct uroce_qp *qp;
+};
+
+static void start_server(struct peer *p, int i)
+{
+    int s[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    p->pid = fork();
+    if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(s[0]);
+        serve(s[1], i);
+    }
+    close(s[1]);
+    p->sock = s[0];
+    assert_int_equal(recv(p->sock, &p->ticket, sizeof p->ticket, MSG_WAITALL), sizeof p->ticket);
+}
+
+/* Our end is a device of its own in namespace 1: several in one process share its address as processes do. */
+static void connect_client(struct peer *p)
+{
+    struct uroce_config c = {.addresses = "10.77.0.2"};
+    char ready;
+    netns_enter(&ns, 1);
+    node_open(&p->node, &c, LEN);
+    netns_enter(&ns, 0);
+    p->qp = node_qp(&p->node, UROCE_QPT_RC, 16);
+    struct ticket mine = {.qpn = uroce_qp_num(p->qp)};
+    assert_int_equal(send(p->sock, &mine, sizeof mine, 0), sizeof mine);
+    node_connect_to(&p->node, p->qp, p->ticket.qpn, "10.77.0.1", UROCE_MTU_1024);
+    assert_int_equal(recv(p->sock, &ready, 1, 0), 1);
+}
+
+static void write_all(struct peer *p, int value)
+{
+    struct node far = {.buf = (uint8_t *)(uintptr_t)p->ticket.addr};
+    struct uroce_wc wc;
+    memset(p->node.buf, value, LEN);
+    node_write_key(&p->node, p->qp, LEN, far.buf, p->ticket.rkey);
+    node_wait(&p->node, NULL, 1, &wc);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+}
+
+/* The processes of the holder in namespace `i`, by who answers there. */
+static pid_t holder_pid(int i)
+{
+    struct sockaddr_un name;
+    socklen_t len = holder_name(geteuid(), false, &name);
+    netns_enter(&ns, i);
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct timeval t = {.tv_sec = 10};
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    int r = connect(s, (struct sockaddr *)&name, len);
+    netns_enter(&ns, 0);
+    if (r) {
+        close(s);
+        return -1;
+    }
+    /* The listener was made by the first keeper: ask who serves by a message, whose sender the kernel names. */
+    int on = 1;
+    setsockopt(s, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = 0};
+    assert_int_equal(holder_send(s, &m, -1), 0);
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(struct ucred))];
+    } c;
+    struct iovec iov = {&m, sizeof m};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c.space};
+    assert_int_equal(recvmsg(s, &h, 0), sizeof m);
+    struct ucred who;
+    memcpy(&who, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof who);
+    close(s);
+    return who.pid;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], line[512] = "";
+    int ppid = -1;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fgets(line, sizeof line, f))
+        sscanf(strrchr(line, ')') + 2, "%*c %d", &ppid);
+    if (f)
+        fclose(f);
+    return ppid;
+}
+
+static void end_server(struct peer *p, char *ret_how)
+{
+    int status;
+    assert_int_equal(send(p->sock, "e", 1, 0), 1);
+    assert_int_equal(recv(p->sock, ret_how, 1, 0), 1);
+    assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+    assert_int_equal(status, 0);
+    close(p->sock);
+}
+
+static void processes_share_an_address_and_outlive_the_holder(void **state)
+{
+    (void)state;
+    struct peer p[PEERS];
+    for (int i = 0; i < PEERS; i++)
+        start_server(&p[i], i);
+    for (int i = 0; i < PEERS; i++)
+        connect_client(&p[i]);
+    assert_int_not_equal(p[0].ticket.qpn >> 16, p[1].ticket.qpn >> 16);
+    assert_int_not_equal(p[0].ticket.qpn >> 16, 0);
+    for (int i = 0; i < PEERS; i++)
+        write_all(&p[i], 0x40 + i);
+    for (int round = 0; round < 2; round++) { /* the worker, then the keeper */
+        pid_t worker = holder_pid(0), keeper = parent_of(worker);
+        assert_true(worker > 1 && keeper > 1);
+        assert_int_equal(kill(round ? keeper : worker, SIGKILL), 0);
+        for (int i = 0; i < PEERS; i++)
+            write_all(&p[i], 0x50 + i);
+        /* A worker's death: the keeper's next child. The keeper's: the worker keeps, and has a child of its own. */
+        uint64_t end = now_ns() + 10 * NSEC_PER_SEC;
+        pid_t now = holder_pid(0);
+        while ((now <= 1 || now == worker || parent_of(now) != (round ? worker : keeper)) && now_ns() < end) {
+            poll(NULL, 0, 10);
+            now = holder_pid(0);
+        }
+        assert_true(now > 1 && now != worker);
+        assert_int_equal(parent_of(now), round ? worker : keeper);
+    }
+    /* The new holder serves newcomers, and gives them a slot that nobody has. */
+    struct peer third;
+    start_server(&third, PEERS);
+    connect_client(&third);
+    for (int i = 0; i < PEERS; i++)
+        assert_int_not_equal(third.ticket.qpn >> 16, p[i].ticket.qpn >> 16);
+    write_all(&third, PEERS + 1);
+    for (int i = 0; i < PEERS; i++)
+        write_all(&p[i], i + 1);
+    char how;
+    for (int i = 0; i < PEERS; i++)
+        end_server(&p[i], &how);
+    end_server(&third, &how);
+    assert_int_equal(how, 's'); /* the hello went by QPN 1 and both holders */
+    for (int i = 0; i <= PEERS; i++) {
+        struct peer *q = i == PEERS ? &third : &p[i];
+        assert_int_equal(uroce_qp_destroy(q->qp), 0);
+        node_close(&q->node);
+    }
+}
+
+/* A stranger's uid is told so, by name, and gets nothing. */
+static void another_users_process_is_refused_with_a_reason(void **state)
+{
+    (void)state;
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    struct node n;
+    netns_enter(&ns, 0);
+    node_open(&n, &c, 4096);
+    int pipe_fd[2], status;
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char err[256] = "";
+        struct uroce_device *dev;
+        if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+            _exit(2);
+        int r = uroce_open(&c, &dev, err, sizeof err);
+        if (write(pipe_fd[1], err, sizeof err) < 0)
+            _exit(3);
+        _exit(r < 0 ? 0 : 1);
+    }
+    char err[256];
+    assert_int_equal(read(pipe_fd[0], err, sizeof err), sizeof err);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    if (!strstr(err, "10.77.0.1") || !strstr(err, "UROCE_ADDRESS"))
+        fail_msg("the message: %s", err);
+    close(pipe_fd[0]);
+    close(pipe_fd[1]);
+    node_close(&n);
+}
+
+/* Whatever is sent to the holder: it goes on. */
+static void garbage_does_not_harm_the_holder(void **state)
+{
+    (void)state;
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    struct node n;
+    node_open(&n, &c, 4096);
+    struct sockaddr_un name;
+    socklen_t len = holder_name(geteuid(), false, &name);
+    for (int i = 0; i < 200; i++) {
+        struct holder_msg m = {
+            .magic = HOLDER_MAGIC, .type = (uint32_t)i % 6, .slot = (uint32_t)i * 7919u, .len = 9999};
+        int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(s, (struct sockaddr *)&name, len), 0);
+        if (i % 3 == 0)
+            m.magic ^= 1;
+        if (i % 3 == 1)
+            m.len = 0;
+        send(s, &m, i % 2 ? sizeof m : (size_t)i, MSG_NOSIGNAL);
+        close(s);
+    }
+    struct node other;
+    node_open(&other, &c, 4096);
+    node_close(&other);
+    node_close(&n);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s UROCE-COMMAND\n", argv[0]);
+        return 2;
+    }
+    setenv("UROCE_HOLDER", argv[1], 1);
+    netns_pair_make(&ns, 1500);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_share_an_address_and_outlive_the_holder),
+        cmocka_unit_test(another_users_process_is_refused_with_a_reason),
+        cmocka_unit_test(garbage_does_not_harm_the_holder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
