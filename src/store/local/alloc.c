@@ -294,8 +294,9 @@ int64_t alloc_claim(struct engine *e, uint32_t want, uint64_t *ret_block)
     if (!waits)
         return n;
     /* There is space that only the log keeps back. */
-    if (eng_sync(e, eng_last_lsn(e)))
-        return -EIO;
+    n = eng_sync(e, eng_last_lsn(e));
+    if (n)
+        return n;
     pthread_mutex_lock(&a->mu);
     release_ready(e);
     n = claim(e, want, ret_block);

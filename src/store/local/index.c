@@ -19,7 +19,11 @@
 #define DAMAGE_LINES 10u /* damaged entries that are logged one by one */
 
 struct index {
-    rocksdb_t *db;
+    rocksdb_t *db;        /* NULL: it could not be opened again */
+    _Atomic bool shut;    /* being opened again: who comes waits */
+    _Atomic uint32_t users; /* calls and iterators that are inside */
+    pthread_mutex_t mu;
+    pthread_cond_t opened; /* `shut` has ended; with mu */
     rocksdb_options_t *opt;
     rocksdb_cache_t *cache;
     rocksdb_readoptions_t *get_opt;
@@ -104,8 +108,17 @@ static int damaged(struct engine *e, const void *key, size_t len, char *err)
     return -EIO;
 }
 
+static bool no_space(const char *err)
+{
+    return strstr(err, "No space left on device") || strstr(err, "Disk quota exceeded");
+}
+
 static int failed(struct engine *e, const char *what, char *err)
 {
+    if (no_space(err)) { /* no damage: it goes on when there is space, index_reopen */
+        rocksdb_free(err);
+        return -ENOSPC;
+    }
     atomic_fetch_add(&e->index_errors, 1);
     log_error("%s: index: %s: %s", e->dir, what, err);
     rocksdb_free(err);
@@ -124,6 +137,42 @@ static bool entry_good(const void *key, size_t klen, const char *value, size_t l
         return false;
     memcpy(&crc, value + len - CRC_BYTES, sizeof crc);
     return get_le32(crc) == entry_crc(key, klen, value, len - CRC_BYTES);
+}
+
+/* ---- who is inside ---- */
+
+/* The library does not go on by itself after a full disk: then it is closed and opened again, while nobody is inside. */
+static struct index *enter(struct engine *e)
+{
+    struct index *x = e->index;
+    for (;;) {
+        atomic_fetch_add(&x->users, 1);
+        if (!atomic_load(&x->shut))
+            return x;
+        atomic_fetch_sub(&x->users, 1);
+        pthread_mutex_lock(&x->mu);
+        while (atomic_load(&x->shut))
+            pthread_cond_wait(&x->opened, &x->mu);
+        pthread_mutex_unlock(&x->mu);
+    }
+}
+
+static void leave(struct index *x)
+{
+    atomic_fetch_sub(&x->users, 1);
+}
+
+static bool shut_try(struct index *x)
+{
+    atomic_store(&x->shut, true);
+    return atomic_load(&x->users) == 0;
+}
+
+static void shut_end(struct index *x)
+{
+    scoped_lock(&x->mu);
+    atomic_store(&x->shut, false);
+    pthread_cond_broadcast(&x->opened);
 }
 
 /* ---- open and close ---- */
@@ -197,6 +246,8 @@ int index_open(struct engine *e, bool create, const struct errmsg *m)
         free(x);
         return r ? r : -ENOMEM;
     }
+    pthread_mutex_init(&x->mu, NULL);
+    pthread_cond_init(&x->opened, NULL);
     e->index = x;
     used = true;
     x->opt = options_new(e, create, x);
@@ -234,8 +285,34 @@ void index_close(struct engine *e)
         rocksdb_writeoptions_destroy(x->write_opt);
         rocksdb_flushoptions_destroy(x->flush_opt);
     }
+    pthread_cond_destroy(&x->opened);
+    pthread_mutex_destroy(&x->mu);
     free(x);
     e->index = NULL;
+}
+
+/* By someone who is inside, or has it for himself. */
+static int get(struct engine *e, const rocksdb_readoptions_t *opt, const struct key *k, struct wbuf *ret)
+{
+    char *err = NULL;
+    const char *key = (const char *)k->b, *v;
+    size_t len;
+    int r = 0;
+    rocksdb_pinnableslice_t *p = e->index->db ? rocksdb_get_pinned(e->index->db, opt, key, k->len, &err) : NULL;
+    if (err)
+        return damaged(e, k->b, k->len, err);
+    if (!p)
+        return e->index->db ? -ENOENT : -EIO;
+    v = rocksdb_pinnableslice_value(p, &len);
+    if (!entry_good(k->b, k->len, v, len)) {
+        r = damaged(e, k->b, k->len, NULL);
+    } else {
+        ret->len = 0;
+        wbuf_put(ret, v, len - CRC_BYTES);
+        r = ret->err;
+    }
+    rocksdb_pinnableslice_destroy(p);
+    return r;
 }
 
 static struct key applied_key(void)
@@ -249,7 +326,7 @@ int index_applied(struct engine *e, uint64_t *ret_lsn)
 {
     struct key k = applied_key();
     struct wbuf v = {0};
-    int r = idx_get(e, NULL, &k, &v);
+    int r = get(e, e->index->get_opt, &k, &v);
     if (!r) {
         struct rbuf b = rbuf_of(v.data, v.len);
         uint64_t lsn = rbuf_u64(&b);
@@ -267,23 +344,70 @@ int index_applied(struct engine *e, uint64_t *ret_lsn)
 int index_flush_start(struct engine *e)
 {
     char *err = NULL;
+    if (!e->index->db)
+        return -ENOSPC;
     rocksdb_flush(e->index->db, e->index->flush_opt, &err);
     return err ? failed(e, "flush", err) : 0;
+}
+
+/* What stopped the library: a write of nothing is refused for the same reason, or is none of a full disk's. */
+static int stopped_by(struct engine *e)
+{
+    rocksdb_writebatch_t *nothing = rocksdb_writebatch_create();
+    char *err = NULL;
+    rocksdb_write(e->index->db, e->index->write_opt, nothing, &err);
+    rocksdb_writebatch_destroy(nothing);
+    /* Without an error it is merging that failed: it stops without refusing writes only for want of space. */
+    return err ? failed(e, "flush", err) : -ENOSPC;
 }
 
 int index_flush_poll(struct engine *e)
 {
     uint64_t n = 0;
-    if (rocksdb_property_int(e->index->db, "rocksdb.background-errors", &n) || n)
+    if (!e->index->db)
+        return -ENOSPC;
+    if (rocksdb_property_int(e->index->db, "rocksdb.background-errors", &n))
         return -EIO;
+    if (n)
+        return stopped_by(e);
     if (rocksdb_property_int(e->index->db, "rocksdb.num-immutable-mem-table", &n))
         return -EIO;
     return n == 0;
 }
 
+int index_reopen(struct engine *e, uint64_t last)
+{
+    struct index *x = e->index;
+    uint64_t applied = 0, end = 0;
+    char path[4096], *err = NULL;
+    int r = path_join(path, sizeof path, e->dir, "index");
+    if (!r && !shut_try(x))
+        r = -EAGAIN;
+    if (!r && x->db)
+        rocksdb_close(x->db);
+    if (!r) {
+        rocksdb_options_set_create_if_missing(x->opt, 0);
+        rocksdb_options_set_error_if_exists(x->opt, 0);
+        x->db = rocksdb_open(x->opt, path, &err);
+        r = err ? failed(e, "open", err) : index_applied(e, &applied);
+    }
+    if (!r)
+        r = wal_replay(e, applied, &end, NULL);
+    if (!r && end != last)
+        r = -EIO;
+    if (r && r != -EAGAIN && x->db) { /* it lacks something: nobody may read it */
+        rocksdb_close(x->db);
+        x->db = NULL;
+    }
+    shut_end(x);
+    return r;
+}
+
 int index_snapshot_to(struct engine *e, const char *path)
 {
     char *err = NULL;
+    if (!e->index->db)
+        return -EIO;
     rocksdb_checkpoint_t *c = rocksdb_checkpoint_object_create(e->index->db, &err);
     if (err)
         return failed(e, "snapshot", err);
@@ -295,18 +419,26 @@ int index_snapshot_to(struct engine *e, const char *path)
 
 uint64_t index_file_bytes(struct engine *e)
 {
+    struct index *x = enter(e);
     uint64_t n = 0;
-    return rocksdb_property_int(e->index->db, "rocksdb.total-sst-files-size", &n) ? 0 : n;
+    if (!x->db || rocksdb_property_int(x->db, "rocksdb.total-sst-files-size", &n))
+        n = 0;
+    leave(x);
+    return n;
 }
 
 void index_stats(struct engine *e, pst_stat_fn fn, void *user)
 {
-    uint64_t v = index_file_bytes(e);
+    uint64_t v = index_file_bytes(e), memory = 0, keys = 0;
+    struct index *x = enter(e);
+    bool known = x->db && !rocksdb_property_int(x->db, "rocksdb.cur-size-all-mem-tables", &memory) &&
+                 !rocksdb_property_int(x->db, "rocksdb.estimate-num-keys", &keys);
+    leave(x);
     fn(user, "store_index_file_bytes", "", "Bytes in the files of the index", false, (double)v);
-    if (!rocksdb_property_int(e->index->db, "rocksdb.cur-size-all-mem-tables", &v))
-        fn(user, "store_index_memory_bytes", "", "Index changes in memory, not yet in its files", false, (double)v);
-    if (!rocksdb_property_int(e->index->db, "rocksdb.estimate-num-keys", &v))
-        fn(user, "store_index_keys", "", "Entries of the index, estimated", false, (double)v);
+    if (!known)
+        return;
+    fn(user, "store_index_memory_bytes", "", "Index changes in memory, not yet in its files", false, (double)memory);
+    fn(user, "store_index_keys", "", "Entries of the index, estimated", false, (double)keys);
 }
 
 /* ---- reading ---- */
@@ -316,6 +448,11 @@ struct idx_snap *idx_snap_new(struct engine *e)
     struct idx_snap *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
+    if (!enter(e)->db) {
+        leave(e->index);
+        free(s);
+        return NULL;
+    }
     s->snap = rocksdb_create_snapshot(e->index->db);
     s->opt = rocksdb_readoptions_create();
     rocksdb_readoptions_set_verify_checksums(s->opt, 1);
@@ -329,30 +466,15 @@ void idx_snap_free(struct engine *e, struct idx_snap *s)
         return;
     rocksdb_readoptions_destroy(s->opt);
     rocksdb_release_snapshot(e->index->db, s->snap);
+    leave(e->index);
     free(s);
 }
 
 int idx_get(struct engine *e, const struct idx_snap *s, const struct key *k, struct wbuf *ret)
 {
-    char *err = NULL;
-    const char *key = (const char *)k->b, *v;
-    size_t len;
-    int r = 0;
-    rocksdb_pinnableslice_t *p =
-        rocksdb_get_pinned(e->index->db, s ? s->opt : e->index->get_opt, key, k->len, &err);
-    if (err)
-        return damaged(e, k->b, k->len, err);
-    if (!p)
-        return -ENOENT;
-    v = rocksdb_pinnableslice_value(p, &len);
-    if (!entry_good(k->b, k->len, v, len)) {
-        r = damaged(e, k->b, k->len, NULL);
-    } else {
-        ret->len = 0;
-        wbuf_put(ret, v, len - CRC_BYTES);
-        r = ret->err;
-    }
-    rocksdb_pinnableslice_destroy(p);
+    struct index *x = enter(e);
+    int r = get(e, s ? s->opt : x->get_opt, k, ret);
+    leave(x);
     return r;
 }
 
@@ -374,6 +496,7 @@ struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const 
     const struct key *start = from ? from : prefix;
     if (!it)
         return NULL;
+    enter(e);
     it->e = e;
     it->upper = *prefix;
     it->opt = rocksdb_readoptions_create();
@@ -382,6 +505,8 @@ struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const 
         rocksdb_readoptions_set_iterate_upper_bound(it->opt, (const char *)it->upper.b, it->upper.len);
     if (s)
         rocksdb_readoptions_set_snapshot(it->opt, s->snap);
+    if (!e->index->db)
+        return it;
     it->it = rocksdb_create_iterator(e->index->db, it->opt);
     rocksdb_iter_seek(it->it, (const char *)start->b, start->len);
     return it;
@@ -392,6 +517,8 @@ int idx_iter_next(struct idx_iter *it)
     size_t klen, len;
     const char *k, *v;
     char *err = NULL;
+    if (!it->it)
+        return -EIO;
     if (it->started && rocksdb_iter_valid(it->it))
         rocksdb_iter_next(it->it);
     it->started = true;
@@ -406,7 +533,7 @@ int idx_iter_next(struct idx_iter *it)
 
 const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len)
 {
-    if (!rocksdb_iter_valid(it->it))
+    if (!it->it || !rocksdb_iter_valid(it->it))
         return NULL;
     return (const uint8_t *)rocksdb_iter_key(it->it, ret_len);
 }
@@ -423,8 +550,10 @@ void idx_iter_free(struct idx_iter *it)
 {
     if (!it)
         return;
-    rocksdb_iter_destroy(it->it);
+    if (it->it)
+        rocksdb_iter_destroy(it->it);
     rocksdb_readoptions_destroy(it->opt);
+    leave(it->e->index);
     free(it);
 }
 
@@ -521,9 +650,17 @@ const void *idx_batch_seal(struct idx_batch *b, uint64_t lsn, size_t *ret_len)
 
 int idx_batch_apply(struct engine *e, struct idx_batch *b)
 {
+    rocksdb_t *db = e->index->db;
     char *err = NULL;
-    rocksdb_write(e->index->db, e->index->write_opt, b->b, &err);
-    return err ? failed(e, "write", err) : 0;
+    uint64_t before;
+    int r;
+    if (!db)
+        return -ENOSPC;
+    before = rocksdb_get_latest_sequence_number(db);
+    rocksdb_write(db, e->index->write_opt, b->b, &err);
+    r = err ? failed(e, "write", err) : 0;
+    /* Refused is one thing, begun another. */
+    return r == -ENOSPC && rocksdb_get_latest_sequence_number(db) != before ? -EIO : r;
 }
 
 int index_replay(struct engine *e, const void *p, size_t len)

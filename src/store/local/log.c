@@ -110,9 +110,13 @@ static int write_zeroes(int fd, uint64_t size)
 static int segment_make(struct engine *e, struct segment **ret)
 {
     struct wal *w = e->wal;
-    struct segment *s = calloc(1, sizeof *s);
+    struct segment *s;
     char name[16], tmp[24];
+    uint64_t avail = 0;
     int r;
+    if (!fs_free(e, &avail) && avail < e->super.segment)
+        return -ENOSPC; /* rather than find out by writing it */
+    s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;
     pthread_mutex_lock(&w->mu);
@@ -369,16 +373,20 @@ static int64_t frame_write(struct engine *e, const uint8_t *p, const uint8_t *en
     return p - start;
 }
 
-int wal_append(struct engine *e, const struct wbuf *q, uint64_t durable)
+int wal_append(struct engine *e, struct wbuf *q, uint64_t *durable)
 {
-    struct record mark = {.kind = put_le32(RECORD_MARK), .lsn = put_le64(durable)};
+    struct record mark = {.kind = put_le32(RECORD_MARK), .lsn = put_le64(*durable)};
     const uint8_t *p = q->len ? q->data : (const uint8_t *)&mark, *end = p + (q->len ? q->len : sizeof mark);
     while (p < end) {
-        int64_t n = frame_write(e, p, end, durable);
+        int64_t n = frame_write(e, p, end, *durable);
+        if (n == -ENOSPC && q->len) {
+            memmove(q->data, p, (size_t)(end - p));
+            q->len = (size_t)(end - p);
+        }
         if (n < 0)
             return (int)n;
         p += n;
-        durable = max_u64(durable, e->wal->cur->last_lsn);
+        *durable = max_u64(*durable, e->wal->cur->last_lsn);
     }
     return 0;
 }

@@ -53,8 +53,14 @@ void index_close(struct engine *e);
 int index_applied(struct engine *e, uint64_t *ret_lsn);
 /* Seals what is in memory and starts to write it out: later batches are not part of that. */
 int index_flush_start(struct engine *e);
-/* 1 when the sealed part is on disk, 0 not yet, -EIO. */
+/* 1 when the sealed part is on disk, 0 not yet, -ENOSPC (see index_reopen), -EIO. */
 int index_flush_poll(struct engine *e);
+/*
+ * After -ENOSPC from any of these the index takes no changes; what it has can be read. With nobody who commits, and the
+ * log durable up to `last`: opens it again and brings it there. -EAGAIN: someone is reading, try again soon. After
+ * another error reading fails too (EIO) until a later call succeeds.
+ */
+int index_reopen(struct engine *e, uint64_t last);
 /* A copy of what is flushed in a new folder, its files linked where possible. */
 int index_snapshot_to(struct engine *e, const char *path);
 uint64_t index_file_bytes(struct engine *e);
@@ -89,10 +95,11 @@ void wal_close(struct engine *e);
 /* Adds a record to a queue in memory. */
 int wal_queue(struct wbuf *q, uint64_t lsn, const void *payload, size_t len);
 /*
- * Writes the queue's records; durable on return. `durable` is the LSN known to be durable before. One caller at a time.
- * An empty queue writes a mark: "durable up to here".
+ * Writes the queue's records; durable on return. *durable is the LSN known to be durable before. One caller at a time.
+ * An empty queue writes a mark: "durable up to here". -ENOSPC: the queue has what was not written, *durable says up to
+ * where it was, and the call can be repeated.
  */
-int wal_append(struct engine *e, const struct wbuf *q, uint64_t durable);
+int wal_append(struct engine *e, struct wbuf *q, uint64_t *durable);
 /* Where the next record goes. Same caller as wal_append. */
 void wal_position(struct engine *e, uint64_t *ret_seq, uint64_t *ret_off);
 /* Records up to lsn are not needed any more. Any thread. Also has a free segment ready for the next. */
@@ -151,6 +158,8 @@ int sync_checkpoint(struct engine *e);
 int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *user), void *user);
 /* The store goes read-only; err is logged once. */
 void sync_fail(struct engine *e, const char *what, int err);
+/* No space for log or index: changes are refused (ENOSPC) until there is some. */
+bool sync_full(struct engine *e);
 void sync_stats(struct engine *e, pst_stat_fn fn, void *user);
 
 /* ---- copy.c: copies of files, the second copy of the index ---- */

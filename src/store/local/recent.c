@@ -132,7 +132,7 @@ static int keep(struct engine *e, struct wbuf *q, uint64_t durable, uint64_t *la
         return -errno;
     cut(e, q, last);
     end = p + q->len;
-    r = q->len ? wal_append(e, q, durable) : 0;
+    r = q->len ? wal_append(e, q, &durable) : 0;
     while (!r && p < end) {
         struct record h;
         memcpy(&h, p, sizeof h);

@@ -130,7 +130,7 @@ static int drop_rest(struct reader *rd)
 {
     struct wal *w = rd->e->wal;
     size_t n = 0;
-    if (rd->e->opt.readonly)
+    if (rd->e->opt.readonly || w->cur) /* or the log is in use: index_reopen */
         return 0;
     for (size_t i = 0; i < w->nused; i++) {
         struct segment *s = w->used[i];

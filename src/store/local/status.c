@@ -33,5 +33,8 @@ void local_describe(struct pst_store *st, void (*fn)(void *user, const char *key
     fn(user, "uuid", text);
     snprintf(text, sizeof text, "%llu", (unsigned long long)e->super.capacity);
     fn(user, "capacity_bytes", text);
-    fn(user, "writable", !eng_writable(e) ? "yes" : e->opt.readonly ? "no: opened read-only" : "no: after an I/O error");
+    fn(user, "writable", e->opt.readonly      ? "no: opened read-only"
+                         : eng_writable(e) < 0 ? "no: after an I/O error"
+                         : sync_full(e)        ? "no: the disk is full"
+                                               : "yes");
 }

@@ -9,6 +9,8 @@
  * A checkpoint, by its own thread: under the commit mutex the queue is written out and the index's memory is sealed, so
  * that what is sealed is exactly what the log has; then, without the mutex, the index writes it to its files; then the
  * superblock says so; then the log's segments before that are free.
+ * A full disk: what was committed stays in memory (and in the file of recent.c), changes are refused with ENOSPC, and the
+ * checkpoint thread tries until there is space.
  */
 #include "parts.h"
 
@@ -25,6 +27,7 @@
 #define STALL_FACTOR   8          /* commits wait when a checkpoint is that much behind */
 #define SPACE_CHECK_NS (50 * NSEC_PER_MSEC)
 #define FLUSH_POLL_US  2000
+#define FULL_RETRY_NS  (500 * NSEC_PER_MSEC)
 
 struct sync {
     pthread_mutex_t mu;  /* the commit mutex; everything below but what says otherwise */
@@ -43,6 +46,8 @@ struct sync {
     bool resting;             /* the sync thread waits without a time */
     uint64_t marked, pass_ns; /* `durable` that a mark or record in the log states; end of the last pass */
     _Atomic int err;          /* -EIO: read-only from then on */
+    _Atomic bool full;        /* no space for log or index: changes are refused until there is some */
+    bool log_full;            /* it is the log: the queue has what could not be written */
     _Atomic bool data_dirty;
     struct list waits;        /* struct sync_wait */
 
@@ -71,6 +76,34 @@ int eng_writable(struct engine *e)
     return atomic_load(&e->sync->err);
 }
 
+bool sync_full(struct engine *e)
+{
+    return atomic_load(&e->sync->full);
+}
+
+/* With the mutex. */
+static void set_full(struct engine *e, const char *what)
+{
+    struct sync *s = e->sync;
+    if (atomic_exchange(&s->full, true))
+        return;
+    log_warn("%s: no space for %s: changes are refused until the file system has some", e->dir, what);
+    pthread_cond_signal(&s->ckpt);
+    pthread_cond_broadcast(&s->done);
+}
+
+/* Any thread without the mutex: -ENOSPC passes, anything else is the end. */
+static void index_failed(struct engine *e, const char *what, int err)
+{
+    if (err != -ENOSPC) {
+        sync_fail(e, what, err);
+        return;
+    }
+    pthread_mutex_lock(&e->sync->mu);
+    set_full(e, "the index");
+    pthread_mutex_unlock(&e->sync->mu);
+}
+
 void eng_data_written(struct engine *e)
 {
     atomic_store(&e->sync->data_dirty, true);
@@ -89,8 +122,8 @@ uint64_t eng_last_lsn(struct engine *e)
 
 /* ---- passes ---- */
 
-/* Without the mutex, by the owner of `writing`. */
-static int write_out(struct engine *e, const struct wbuf *q)
+/* Without the mutex, by the owner of `writing`. -ENOSPC: q has what could not be written; *upto goes up to what was. */
+static int write_out(struct engine *e, struct wbuf *q, uint64_t *upto)
 {
     struct sync *s = e->sync;
     int r;
@@ -99,72 +132,113 @@ static int write_out(struct engine *e, const struct wbuf *q)
         sync_fail(e, "data: fdatasync", r);
         return r;
     }
-    r = wal_append(e, q, atomic_load(&s->durable));
-    if (r)
+    r = wal_append(e, q, upto);
+    if (r && r != -ENOSPC)
         sync_fail(e, "log: write", r);
     return r;
 }
 
-/*
- * With the mutex; hold: it is kept while writing, so that nobody commits meanwhile. One step for callers that loop: waits
- * for the pass under way, or makes one. An empty queue writes a mark.
- */
-static void pass(struct engine *e, bool hold)
+/* With the mutex: records that could not be written go before those that came meanwhile. */
+static int put_back(struct sync *s, struct wbuf *q)
+{
+    int r;
+    wbuf_put(q, s->queue.data, s->queue.len);
+    r = q->err;
+    if (!r) {
+        wbuf_done(&s->spare);
+        s->spare = s->queue;
+        s->spare.len = 0;
+        s->queue = *q;
+        *q = (struct wbuf){0};
+    }
+    return r;
+}
+
+/* With the mutex: a pass wrote q, or what of it the disk had space for. */
+static void pass_end(struct engine *e, struct wbuf *q, uint64_t upto, int r)
 {
     struct sync *s = e->sync;
-    uint64_t upto, start = now_ns();
-    struct wbuf q;
-    int r;
-    if (s->writing) {
-        pthread_cond_wait(&s->done, &s->mu);
-        return;
-    }
-    if (atomic_load(&s->err))
-        return;
-    s->writing = true;
-    q = s->queue;
-    s->queue = s->spare;
-    s->spare = (struct wbuf){0};
-    upto = s->last;
-    recent_turn(e);
-    if (!hold)
-        pthread_mutex_unlock(&s->mu);
-    r = write_out(e, &q);
-    if (!hold)
-        pthread_mutex_lock(&s->mu);
     s->writing = false;
-    if (!r) {
-        if (!q.len)
-            s->marked = upto;
+    s->pass_ns = now_ns();
+    s->space_ns = 0; /* the log may have grown */
+    if (!r || r == -ENOSPC)
         atomic_store(&s->durable, upto);
-        s->syncs++;
-        s->log_bytes += q.len;
-        s->pass_ns = now_ns();
-        s->space_ns = 0; /* the log may have grown */
-        s->sync_ns += s->pass_ns - start;
+    if (!r && s->log_full)
+        recent_turn(e); /* now, not before: the other half was not in the log yet */
+    s->log_full = r == -ENOSPC;
+    if (r == -ENOSPC) {
+        set_full(e, "the log");
+        r = put_back(s, q);
+        if (r)
+            sync_fail(e, "log: queue", r);
     }
-    if (q.cap > QUEUE_KEEP)
-        wbuf_done(&q);
-    q.len = 0;
+    if (q->cap > QUEUE_KEEP)
+        wbuf_done(q);
+    q->len = 0;
     if (!s->spare.data)
-        s->spare = q;
+        s->spare = *q;
     else
-        wbuf_done(&q);
+        wbuf_done(q);
     pthread_cond_broadcast(&s->done);
     if (!list_empty(&s->waits))
         pthread_cond_signal(&s->work);
 }
 
+/*
+ * With the mutex; hold: it is kept while writing, so that nobody commits meanwhile. One step for callers that loop: waits
+ * for the pass under way, or makes one. An empty queue writes a mark. -ENOSPC: it made no way.
+ */
+static int pass(struct engine *e, bool hold)
+{
+    struct sync *s = e->sync;
+    uint64_t upto, written, start = now_ns();
+    size_t len;
+    struct wbuf q;
+    int r;
+    if (s->writing) {
+        pthread_cond_wait(&s->done, &s->mu);
+        return 0;
+    }
+    if (atomic_load(&s->err))
+        return 0;
+    hold |= s->log_full;
+    s->writing = true;
+    q = s->queue;
+    s->queue = s->spare;
+    s->spare = (struct wbuf){0};
+    upto = s->last;
+    written = atomic_load(&s->durable);
+    len = q.len;
+    if (!s->log_full)
+        recent_turn(e);
+    if (!hold)
+        pthread_mutex_unlock(&s->mu);
+    r = write_out(e, &q, &written);
+    if (!hold)
+        pthread_mutex_lock(&s->mu);
+    if (!r) {
+        written = upto;
+        if (!len)
+            s->marked = upto;
+        s->syncs++;
+        s->sync_ns += now_ns() - start;
+    }
+    s->log_bytes += len - (r ? q.len : 0);
+    pass_end(e, &q, written, r);
+    return r == -ENOSPC ? r : 0;
+}
+
 int eng_sync(struct engine *e, uint64_t lsn)
 {
     struct sync *s = e->sync;
+    int r = 0;
     if (atomic_load(&s->durable) >= lsn)
         return 0;
     scoped_lock(&s->mu);
     lsn = min_u64(lsn, s->last);
-    while (atomic_load(&s->durable) < lsn && !atomic_load(&s->err))
-        pass(e, false);
-    return atomic_load(&s->durable) >= lsn ? 0 : atomic_load(&s->err);
+    while (!r && atomic_load(&s->durable) < lsn && !atomic_load(&s->err))
+        r = pass(e, false);
+    return atomic_load(&s->durable) >= lsn ? 0 : r ? r : atomic_load(&s->err);
 }
 
 void eng_sync_async(struct engine *e, struct sync_wait *w)
@@ -183,8 +257,10 @@ void eng_sync_async(struct engine *e, struct sync_wait *w)
 static void fire_waits(struct sync *s)
 {
     struct list ready;
-    int err = atomic_load(&s->err);
+    int err = atomic_load(&s->err) ? atomic_load(&s->err) : s->log_full ? -ENOSPC : 0;
     uint64_t durable = atomic_load(&s->durable);
+    if (err)
+        s->want = durable;
     list_init(&ready);
     list_for_each_safe(l, &s->waits) {
         if (!err && list_entry(l, struct sync_wait, link)->lsn > durable)
@@ -209,6 +285,8 @@ static uint64_t pass_due(struct engine *e)
     uint64_t interval = e->opt.sync_ms * NSEC_PER_MSEC;
     if (atomic_load(&s->err))
         return UINT64_MAX;
+    if (s->log_full)
+        return s->pass_ns + FULL_RETRY_NS;
     if (s->want > atomic_load(&s->durable) || s->queue.len > QUEUE_WRITE)
         return 0;
     if (s->queue.len)
@@ -265,13 +343,14 @@ static int check_space(struct engine *e, bool reserved)
 static int wait_for_room(struct engine *e)
 {
     struct sync *s = e->sync;
-    while (!atomic_load(&s->err) && (s->queue.len > QUEUE_MAX || recent_full(e) || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
+    while (!atomic_load(&s->err) && !atomic_load(&s->full) &&
+           (s->queue.len > QUEUE_MAX || recent_full(e) || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
         if (s->queue.len > QUEUE_MAX || recent_full(e))
             pass(e, false);
         else
             pthread_cond_wait(&s->done, &s->mu);
     }
-    return eng_writable(e);
+    return atomic_load(&s->full) && !atomic_load(&s->err) ? -ENOSPC : eng_writable(e);
 }
 
 int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, bool reserved, uint64_t *ret_lsn)
@@ -299,9 +378,11 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
     }
     r = idx_batch_apply(e, b);
     if (r) {
-        /* Whether the index has some of it is unknown, so nothing may follow. */
         s->queue.len = before;
-        sync_fail(e, "index: write", r);
+        if (r == -ENOSPC) /* refused as a whole */
+            set_full(e, "the index");
+        else /* whether the index has some of it is unknown, so nothing may follow */
+            sync_fail(e, "index: write", r);
         return r;
     }
     recent_add(e, lsn, p, len);
@@ -327,26 +408,32 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
 
 /* ---- checkpoints ---- */
 
-/* With ckpt_mu. The log is durable and the index sealed at one LSN; *ret says which and where the log goes on. */
-static int seal(struct engine *e, struct super *ret)
+/*
+ * With ckpt_mu. The log is durable and the index sealed at one LSN; *ret says which and where the log goes on, *ret_bytes what
+ * the index has to write.
+ */
+static int seal(struct engine *e, struct super *ret, uint64_t *ret_bytes)
 {
     struct sync *s = e->sync;
     int r;
     scoped_lock(&s->mu);
-    if (s->queue.len)
-        pass(e, false); /* most of it, while others may commit */
-    while (!atomic_load(&s->err) && (s->writing || s->queue.len))
-        pass(e, true);
-    r = atomic_load(&s->err);
+    r = s->queue.len ? pass(e, false) : 0; /* most of it, while others may commit */
+    while (!r && !atomic_load(&s->err) && (s->writing || s->queue.len))
+        r = pass(e, true);
+    if (!r)
+        r = atomic_load(&s->err);
     if (r)
         return r;
     r = index_flush_start(e);
-    if (r) {
+    if (r == -ENOSPC)
+        set_full(e, "the index");
+    else if (r)
         sync_fail(e, "index: flush", r);
+    if (r)
         return r;
-    }
     ret->log_lsn = s->last;
     wal_position(e, &ret->log_seq, &ret->log_off);
+    *ret_bytes = s->since_ckpt;
     s->since_ckpt = 0;
     return 0;
 }
@@ -357,7 +444,7 @@ static int flush_wait(struct engine *e)
     while (!(r = index_flush_poll(e)))
         usleep(FLUSH_POLL_US);
     if (r < 0) {
-        sync_fail(e, "index: flush", r);
+        index_failed(e, "index: flush", r);
         return r;
     }
     return 0;
@@ -367,12 +454,12 @@ int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *use
 {
     struct sync *s = e->sync;
     struct super next = {0};
-    uint64_t avail;
+    uint64_t avail, bytes = 0;
     int r;
     scoped_lock(&s->ckpt_mu);
     if (!fs_free(e, &avail) && avail < e->reserve_bytes / 2)
         reserve_release(e);
-    r = seal(e, &next);
+    r = seal(e, &next, &bytes);
     if (!r)
         r = flush_wait(e);
     if (!r) {
@@ -390,6 +477,7 @@ int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *use
         r = fn(e, user);
     pthread_mutex_lock(&s->mu);
     s->checkpoints += !r;
+    s->since_ckpt += r ? bytes : 0; /* it is still to be written */
     s->space_ns = 0;
     pthread_cond_broadcast(&s->done);
     pthread_mutex_unlock(&s->mu);
@@ -403,12 +491,66 @@ int sync_checkpoint(struct engine *e)
     return sync_checkpoint_with(e, NULL, NULL);
 }
 
+/*
+ * With both mutexes, on a full disk: is there space now? Then the log gets what waits for it, and the index is opened again
+ * if it has stopped. 0: the store goes on.
+ */
+static int try_space(struct engine *e)
+{
+    struct sync *s = e->sync;
+    bool index = index_flush_poll(e) < 0;
+    uint64_t avail = 0, need = 1 * MiB + (s->log_full ? e->super.segment : 0) + (index ? s->since_ckpt : 0);
+    int r = fs_free(e, &avail);
+    if (!r && avail < need) {
+        reserve_release(e);
+        r = fs_free(e, &avail);
+    }
+    if (!r && avail < need)
+        r = -ENOSPC;
+    while (!r && (s->writing || s->queue.len) && !atomic_load(&s->err))
+        r = pass(e, true);
+    if (!r)
+        r = atomic_load(&s->err);
+    if (!r && index) {
+        r = index_reopen(e, s->last);
+        if (r && r != -ENOSPC && r != -EAGAIN)
+            sync_fail(e, "index: opened again", r);
+    }
+    if (r)
+        return r;
+    atomic_store(&s->full, false);
+    log_info("%s: there is space again", e->dir);
+    pthread_cond_broadcast(&s->done);
+    return 0;
+}
+
+/* The commit mutex is held before and after. Waits for space, for the thread's end, or until nobody reads the index. */
+static void wait_for_space(struct engine *e)
+{
+    struct sync *s = e->sync;
+    uint64_t due = now_ns() + FULL_RETRY_NS;
+    pthread_mutex_unlock(&s->mu);
+    pthread_mutex_lock(&s->ckpt_mu);
+    pthread_mutex_lock(&s->mu);
+    if (try_space(e) == -EAGAIN)
+        due = now_ns() + FULL_RETRY_NS / 100;
+    pthread_mutex_unlock(&s->ckpt_mu);
+    if (s->full && !s->ckpt_stop) {
+        struct timespec t = {.tv_sec = (time_t)(due / NSEC_PER_SEC), .tv_nsec = (long)(due % NSEC_PER_SEC)};
+        pthread_cond_timedwait(&s->ckpt, &s->mu, &t);
+    }
+}
+
 static void *ckpt_main(void *arg)
 {
     struct engine *e = arg;
     struct sync *s = e->sync;
     pthread_mutex_lock(&s->mu);
     while (!s->ckpt_stop) {
+        if (s->full && !atomic_load(&s->err)) {
+            wait_for_space(e);
+            continue;
+        }
         if (s->since_ckpt <= s->ckpt_bytes || atomic_load(&s->err)) {
             pthread_cond_wait(&s->ckpt, &s->mu);
             continue;
@@ -434,9 +576,9 @@ int sync_open(struct engine *e, uint64_t last)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->work, &attr);
+    pthread_cond_init(&s->ckpt, &attr);
     pthread_condattr_destroy(&attr);
     pthread_cond_init(&s->done, NULL);
-    pthread_cond_init(&s->ckpt, NULL);
     list_init(&s->waits);
     s->last = s->marked = last;
     atomic_store(&s->durable, last);
@@ -504,5 +646,7 @@ void sync_stats(struct engine *e, pst_stat_fn fn, void *user)
     fn(user, "store_syncs_total", "", "Group commits", true, (double)syncs);
     fn(user, "store_sync_seconds_total", "", "Time spent in group commits", true, (double)ns / 1e9);
     fn(user, "store_checkpoints_total", "", "Checkpoints of the index", true, (double)checkpoints);
+    fn(user, "store_full", "", "1: no space for log or index, changes are refused until there is some", false,
+       sync_full(e));
     fn(user, "store_readonly", "", "1: read-only, after an I/O error or by option", false, eng_writable(e) != 0);
 }
