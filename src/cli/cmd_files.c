@@ -412,7 +412,7 @@ static int run_rm(const struct cli_cmd *cmd, int argc, char **argv)
         side_drop_dirs(&x.side);
         if (r == 0)
             r = pst_sync(x.side.fs);
-        if (r < 0)
+        if (r < 0 && x.code == EXIT_OK) /* one line is enough, and the first says where it began */
             x.code = cli_fail(r, "%s", u.path);
         x.code = cli_disconnect(x.side.fs, x.code);
     }

@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 
 static atomic_int highest; /* first descriptor that connections may not have; 0: no guard */
+static atomic_int extra;   /* descriptors above that are for the preferred listener too */
+static atomic_int preferred = -1;
 static _Atomic uint64_t dropped;
 
 void accept_guard_start(void)
@@ -29,7 +31,13 @@ void accept_guard_start(void)
         return;
     keep = l.rlim_cur / 4;
     keep = keep > 256 ? 256 : keep;
+    atomic_store(&extra, (int)keep / 4);
     atomic_store(&highest, (int)min_u64(l.rlim_cur - keep, INT32_MAX));
+}
+
+void accept_guard_prefer(int listener)
+{
+    atomic_store(&preferred, listener);
 }
 
 uint64_t accept_guard_dropped(void)
@@ -51,6 +59,8 @@ int accept4(int listener, struct sockaddr *addr, socklen_t *len, int flags)
     for (;;) {
         int limit = atomic_load_explicit(&highest, memory_order_relaxed);
         int fd = (int)syscall(SYS_accept4, listener, addr, len, flags);
+        if (limit && listener == atomic_load_explicit(&preferred, memory_order_relaxed))
+            limit += atomic_load_explicit(&extra, memory_order_relaxed);
         if (fd >= 0 && (!limit || fd < limit))
             return fd;
         if (fd >= 0) {

@@ -14,6 +14,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#define FILES_MIN   128u /* descriptors: about 45 of one's own, 32 for files of the store, the rest for clients */
+#define FILES_SHARD 16u  /* each shard more */
+
 /* ---- what the control plane asks ---- */
 
 static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
@@ -237,15 +240,27 @@ static int start_data(struct srv *srv, char *err, size_t err_size)
 
 /* ---- the process ---- */
 
-/* As many descriptors as the limit allows: each client has a few. */
-static void raise_limits(void)
+/*
+ * As many descriptors as the limit allows: each client has a few. With too few of them the libraries below fail at places
+ * where they can only abort.
+ */
+static int raise_limits(const struct srv_config *cfg, char *err, size_t err_size)
 {
+    uint64_t need = FILES_MIN + FILES_SHARD * (cfg->data_shards - 1);
     struct rlimit l;
 
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+        return -errno;
+    if (l.rlim_cur < l.rlim_max) {
         l.rlim_cur = l.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &l);
+        if (setrlimit(RLIMIT_NOFILE, &l) < 0)
+            getrlimit(RLIMIT_NOFILE, &l);
     }
+    if (l.rlim_cur >= need)
+        return 0;
+    snprintf(err, err_size, "%llu open files are allowed (ulimit -n, LimitNOFILE=): at least %llu are needed, and about 4 "
+                            "for each client", (unsigned long long)l.rlim_cur, (unsigned long long)need);
+    return -EMFILE;
 }
 
 static int change_user(const char *name, char *err, size_t err_size)
@@ -291,9 +306,10 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     srv->cfg = cfg;
     srv->start_ns = now_ns();
     log_set_level(cfg->log);
-    raise_limits();
     snprintf(err, err_size, "out of memory");
-    r = cfg->run_as ? change_user(cfg->run_as, err, err_size) : 0;
+    r = raise_limits(cfg, err, err_size);
+    if (r == 0 && cfg->run_as)
+        r = change_user(cfg->run_as, err, err_size);
     if (r == 0)
         r = open_store(srv, err, err_size);
     if (r == 0)

@@ -2,6 +2,7 @@
 #include "data.h"
 
 #include "base/err.h"
+#include "control/rpc.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -220,6 +221,9 @@ int metrics_start(struct srv *srv, const char *addr, struct metrics **ret, char 
     }
     info = MHD_get_daemon_info(m->http, MHD_DAEMON_INFO_BIND_PORT);
     m->port = info ? info->port : port;
+    info = MHD_get_daemon_info(m->http, MHD_DAEMON_INFO_LISTEN_FD);
+    if (info)
+        rpc_server_prefer(info->listen_fd);
     *ret = m;
     return 0;
 }

@@ -226,7 +226,12 @@ def main():
     assert check.returncode == 0, check.stdout + check.stderr
 
     say("few descriptors: others wait, nothing ends")
-    base = total + 30
+    try:
+        Daemon("b", limits=[(resource.RLIMIT_NOFILE, 64)]).end()
+        raise SystemExit("it started with too few descriptors")
+    except AssertionError as e:
+        assert "ulimit -n" in str(e), e
+    base = 128
     d = Daemon("b", limits=[(resource.RLIMIT_NOFILE, base)])
     half = []
     for i in range(base * 2):
@@ -236,6 +241,7 @@ def main():
         half.append(s)
     time.sleep(0.5)
     assert d.p.poll() is None, "it died of too few descriptors: " + open(d.log).read()[-2000:]
+    assert d.http(d.metrics), "nobody can watch it"
     for s in half:
         s.close()
     end = time.monotonic() + 60

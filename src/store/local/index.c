@@ -12,10 +12,12 @@
 #include <rocksdb/c.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define CRC_BYTES    4u
 #define WRITE_BUFFER (1ull << 30) /* bytes: never reached, since checkpoints flush long before (sync.c) */
 #define OPEN_FILES   256
+#define OPEN_FILES_MIN 20 /* the library takes no less */
 #define DAMAGE_LINES 10u /* damaged entries that are logged one by one */
 
 struct index {
@@ -177,6 +179,16 @@ static void shut_end(struct index *x)
 
 /* ---- open and close ---- */
 
+/* No more than a share of what the process may open: a table that cannot be opened would stop the store. */
+static int open_files(void)
+{
+    struct rlimit l;
+    uint64_t n = OPEN_FILES;
+    if (!getrlimit(RLIMIT_NOFILE, &l))
+        n = min_u64(n, max_u64(OPEN_FILES_MIN, l.rlim_cur / 6));
+    return (int)n;
+}
+
 static rocksdb_options_t *options_new(struct engine *e, bool create, struct index *x)
 {
     rocksdb_options_t *base = rocksdb_options_create(), *o = rocksdb_options_create();
@@ -200,7 +212,7 @@ static rocksdb_options_t *options_new(struct engine *e, bool create, struct inde
     rocksdb_options_set_write_buffer_size(o, WRITE_BUFFER);
     rocksdb_options_set_max_write_buffer_number(o, 4);
     rocksdb_options_set_max_background_jobs(o, 2);
-    rocksdb_options_set_max_open_files(o, OPEN_FILES);
+    rocksdb_options_set_max_open_files(o, open_files());
     rocksdb_options_set_compression(o, rocksdb_no_compression);
     rocksdb_options_set_level0_slowdown_writes_trigger(o, 48);
     rocksdb_options_set_level0_stop_writes_trigger(o, 96);

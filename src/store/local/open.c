@@ -85,6 +85,9 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
                                 "`penstock check --rebuild-index %s`", e->dir, (unsigned long long)applied,
                     (unsigned long long)e->super.log_lsn, e->dir);
     if (!made && (!e->super.clean || e->opt.rebuild_index)) {
+        if (e->opt.readonly && e->opt.check_to)
+            return fail(m, -EROFS, "%s was not stopped cleanly, and is on a read-only file system: mount that for writing",
+                        e->dir);
         if (e->opt.readonly)
             return fail(m, -EROFS, "%s was not stopped cleanly: open it once for writing, or run `penstock check %s`",
                         e->dir, e->dir);

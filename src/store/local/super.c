@@ -211,6 +211,13 @@ static int lock_store(struct engine *e, const struct errmsg *m)
     char pid[32] = "";
     int n;
     e->lock_fd = openat(e->dir_fd, "lock", e->opt.readonly ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (e->lock_fd < 0 && errno == EROFS && e->opt.check_to && !e->opt.rebuild_index) {
+        e->opt.readonly = true; /* what can be checked there is checked */
+        e->lock_fd = openat(e->dir_fd, "lock", O_RDONLY | O_CLOEXEC);
+    }
+    if (e->lock_fd < 0 && errno == EROFS)
+        return fail(m, -EROFS, "%s is on a read-only file system: mount it for writing, or only read what the store has, with "
+                               "its option readonly=1", e->dir);
     if (e->lock_fd < 0)
         return fail(m, -errno, "%s/lock cannot be opened: %s", e->dir, err_text(errno));
     if (flock(e->lock_fd, (e->opt.readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {

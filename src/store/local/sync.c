@@ -46,6 +46,7 @@ struct sync {
     bool resting;             /* the sync thread waits without a time */
     uint64_t marked, pass_ns; /* `durable` that a mark or record in the log states; end of the last pass */
     _Atomic int err;          /* -EIO: read-only from then on */
+    _Atomic int refusal;      /* of changes then: -EROFS if the file system has become read-only, else -EIO */
     _Atomic bool full;        /* no space for log or index: changes are refused until there is some */
     bool log_full;            /* it is the log: the queue has what could not be written */
     _Atomic bool data_dirty;
@@ -63,6 +64,8 @@ struct sync {
 void sync_fail(struct engine *e, const char *what, int err)
 {
     int zero = 0;
+    if (!atomic_load(&e->sync->err))
+        atomic_store(&e->sync->refusal, err == -EROFS ? err : -EIO);
     if (atomic_compare_exchange_strong(&e->sync->err, &zero, -EIO)) {
         recent_drop(e);
         log_error("%s: %s: %s: the store is read-only until it is opened again", e->dir, what, err_text(err));
@@ -73,7 +76,7 @@ int eng_writable(struct engine *e)
 {
     if (e->opt.readonly)
         return -EROFS;
-    return atomic_load(&e->sync->err);
+    return atomic_load(&e->sync->err) ? atomic_load(&e->sync->refusal) : 0;
 }
 
 bool sync_full(struct engine *e)
@@ -244,11 +247,18 @@ int eng_sync(struct engine *e, uint64_t lsn)
 void eng_sync_async(struct engine *e, struct sync_wait *w)
 {
     struct sync *s = e->sync;
-    scoped_lock(&s->mu);
+    bool durable;
+    pthread_mutex_lock(&s->mu);
     w->lsn = min_u64(w->lsn, s->last);
-    s->want = max_u64(s->want, w->lsn);
-    list_push_back(&s->waits, &w->link);
-    pthread_cond_signal(&s->work);
+    durable = atomic_load(&s->durable) >= w->lsn;
+    if (!durable) {
+        s->want = max_u64(s->want, w->lsn);
+        list_push_back(&s->waits, &w->link);
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->mu);
+    if (durable) /* always so in a store that is only read, which has no sync thread */
+        w->fn(w, 0);
 }
 
 /* ---- the sync thread ---- */

@@ -87,6 +87,8 @@ void rpc_server_free(struct rpc_server *s);
 uint32_t rpc_server_calls(struct rpc_server *s);
 /* Connections that this process closed because descriptors were short: the last quarter (256 at most) is for files. */
 uint64_t rpc_server_dropped(void);
+/* A listener of the process whose connections may take some of the descriptors that others leave for files. */
+void rpc_server_prefer(int listener);
 
 /* From a quick method's handler, before it may wait for long: another thread looks for events from now on. */
 void rpc_may_block(void);
