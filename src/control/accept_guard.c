@@ -5,7 +5,7 @@
  * descriptors, and nobody can connect any more. The C core has no hook there for TLS connections, so the program that
  * holds a server takes accept4's place in front of the C library's: what passes is told "nothing to accept now", and
  * connections beyond the limit are closed at once, so that the store can open its files whoever connects.
- * The other listeners of the process (metrics, data) go through it as well, to the same end.
+ * The other listeners of the process (metrics, data: libfabric calls accept) go through it as well, to the same end.
  */
 #include "accept_guard.h"
 
@@ -52,7 +52,7 @@ static bool is_peers(int err)
            err == EHOSTUNREACH || err == ENETUNREACH || err == ENOPROTOOPT;
 }
 
-int accept4(int listener, struct sockaddr *addr, socklen_t *len, int flags)
+static int take(int listener, struct sockaddr *addr, socklen_t *len, int flags)
 {
     socklen_t room = len ? *len : 0;
 
@@ -75,4 +75,15 @@ int accept4(int listener, struct sockaddr *addr, socklen_t *len, int flags)
         if (len)
             *len = room;
     }
+}
+
+int accept4(int listener, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    return take(listener, addr, len, flags);
+}
+
+/* libfabric's. */
+int accept(int listener, struct sockaddr *addr, socklen_t *len)
+{
+    return take(listener, addr, len, 0);
 }
