@@ -10,6 +10,7 @@
 #include "accept_guard.h"
 
 #include "base/util.h"
+#include "control/rpc.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -35,7 +36,7 @@ void accept_guard_start(void)
     atomic_store(&highest, (int)min_u64(l.rlim_cur - keep, INT32_MAX));
 }
 
-void accept_guard_prefer(int listener)
+void rpc_server_prefer(int listener)
 {
     atomic_store(&preferred, listener);
 }

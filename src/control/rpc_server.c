@@ -287,11 +287,6 @@ uint32_t rpc_server_calls(struct rpc_server *s)
     return s->ncalls;
 }
 
-void rpc_server_prefer(int listener)
-{
-    accept_guard_prefer(listener);
-}
-
 uint64_t rpc_server_dropped(void)
 {
     return accept_guard_dropped();

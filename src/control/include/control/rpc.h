@@ -87,7 +87,7 @@ void rpc_server_free(struct rpc_server *s);
 uint32_t rpc_server_calls(struct rpc_server *s);
 /* Connections that this process closed because descriptors were short: the last quarter (256 at most) is for files. */
 uint64_t rpc_server_dropped(void);
-/* A listener of the process whose connections may take some of the descriptors that others leave for files. */
+/* A listener whose connections may take some of the descriptors that others leave: who watches a busy server gets in. */
 void rpc_server_prefer(int listener);
 
 /* From a quick method's handler, before it may wait for long: another thread looks for events from now on. */
