@@ -4,9 +4,14 @@
 #include "base/err.h"
 #include "store/perm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#define FILES_NEEDED 48u  /* descriptors of one connection, with some for what a transfer opens */
+#define FILES_MANY   512u /* a limit above this is not looked at any closer */
 
 #define OPTIONS_MAX 24
 
@@ -167,6 +172,32 @@ static int open_cont(struct client *c, const char *pool, const char *cont, bool 
     return r;
 }
 
+/*
+ * Connections, event descriptors and, for local:, the store's files: who runs out of descriptors in the middle finds it out in
+ * libraries that name another error, or none.
+ */
+static int check_descriptors(const char *url, char *err, size_t err_size)
+{
+    struct rlimit l;
+    struct dirent *de;
+    uint64_t used = 0;
+    DIR *d;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur > FILES_MANY)
+        return 0;
+    d = opendir("/proc/self/fd");
+    if (!d)
+        return errno == EMFILE ? -EMFILE : 0;
+    while ((de = readdir(d)))
+        used += de->d_name[0] != '.';
+    closedir(d);
+    if (used + FILES_NEEDED <= l.rlim_cur)
+        return 0;
+    snprintf(err, err_size, "%.200s: %llu more files may be opened (ulimit -n is %llu): at least %u are needed", url,
+             (unsigned long long)(l.rlim_cur > used ? l.rlim_cur - used : 0), (unsigned long long)l.rlim_cur, FILES_NEEDED);
+    return -EMFILE;
+}
+
 int cl_connect(const char *url, const struct cl_options *o, struct client **ret, char *err, size_t err_size)
 {
     static const struct cl_options none;
@@ -183,6 +214,9 @@ int cl_connect(const char *url, const struct cl_options *o, struct client **ret,
                  "local:/DIRECTORY[?POOL/CONTAINER]: %s", url, err_text(r));
         return r;
     }
+    r = check_descriptors(url, err, err_size);
+    if (r < 0)
+        return r;
     c = client_new(o);
     if (!c) {
         snprintf(err, err_size, "out of memory");

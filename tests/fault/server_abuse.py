@@ -253,6 +253,10 @@ def main():
         except subprocess.CalledProcessError:
             assert time.monotonic() < end, "nobody is served any more"
             time.sleep(0.5)
+    for limit, works in ((16, False), (30, False), (40, False), (64, True)):
+        p = subprocess.run(["prlimit", f"--nofile={limit}", PENSTOCK, "cp", "-r", os.path.dirname(os.path.abspath(__file__)),
+                            f"{d.url}/tree{limit}"], capture_output=True, text=True)
+        assert (p.returncode == 0) == works and (works or "ulimit -n" in p.stderr), (limit, p)
     d.end()
 
     say("little lockable memory: it starts, or says what to change")
