@@ -314,6 +314,27 @@ bool fab_cm_waiting(struct fab_shard *s)
     return fi_eq_read(s->eq, &kind, &ev, sizeof ev, FI_PEEK) != -FI_EAGAIN;
 }
 
+void fab_cm_drop(struct fab_shard *s)
+{
+    for (int i = 0; i < 64; i++) {
+        struct fi_eq_err_entry e = {0};
+        union cm_event ev;
+        uint32_t kind;
+        ssize_t n;
+
+        errno = 0; /* as above */
+        n = fi_eq_read(s->eq, &kind, &ev, sizeof ev, 0);
+        if (n == -FI_EAVAIL)
+            n = fi_eq_readerr(s->eq, &e, 0);
+        else if (n >= (ssize_t)sizeof ev.e && kind == FI_CONNREQ) {
+            (void)fi_reject(s->pep, ev.e.info->handle, NULL, 0);
+            s->f->lib->freeinfo(ev.e.info);
+        }
+        if (n < 0)
+            break;
+    }
+}
+
 void fab_cm_deadlines(struct fab_shard *s, uint64_t now)
 {
     struct fab_conn *c;

@@ -191,6 +191,8 @@ void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size);
 /* cm.c */
 int fab_cm_events(struct fab_shard *s);
 bool fab_cm_waiting(struct fab_shard *s);
+/* At the end: connect requests are refused, other events dropped. */
+void fab_cm_drop(struct fab_shard *s);
 /* Gives up connections that are not up, or not down, in time. */
 void fab_cm_deadlines(struct fab_shard *s, uint64_t now);
 
@@ -228,6 +230,8 @@ uint64_t fab_peer_hash(const struct sockaddr *sa);
 void fab_halfopen_tune(struct fab_shard *s);
 void fab_halfopen_arm(struct fab_shard *s, uint64_t now);
 void fab_halfopen_scan(struct fab_shard *s, uint64_t now);
+/* After the last connection, before the listener: nobody waits any more. */
+void fab_halfopen_end(struct fab_shard *s);
 /* After the last connection and the listener: what libfabric left open. */
 void fab_halfopen_done(struct fab_shard *s);
 

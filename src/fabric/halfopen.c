@@ -12,7 +12,8 @@
  *   - the listener gets a receive time-out, which accepted sockets inherit until libfabric makes them non-blocking;
  *   - TCP connections to the listener's address that belong to no connection of the shard after half_open_ms are shut
  *     down (not closed: they are libfabric's), which it takes as their end and frees them;
- *   - one that is still there long after has been forgotten by libfabric (net does that): it is closed.
+ *   - one that is still there long after has been forgotten by libfabric (net does that): it is closed;
+ *   - at the end all are shut down while libfabric can still see it: with its listener it forgets what it holds for them.
  */
 
 #define RECV_TIMEOUT_US 10000
@@ -191,6 +192,26 @@ void fab_halfopen_scan(struct fab_shard *s, uint64_t now)
     if (s->nsuspects) {
         qsort(s->suspects, s->nsuspects, sizeof *s->suspects, by_fd);
         fab_halfopen_arm(s, now);
+    }
+}
+
+static void cut_one(struct fab_shard *s, int fd, bool listens, void *arg)
+{
+    (void)s;
+    (void)arg;
+    if (!listens)
+        (void)shutdown(fd, SHUT_RDWR);
+}
+
+void fab_halfopen_end(struct fab_shard *s)
+{
+    if (!s->pep || !s->f->tcp_like)
+        return;
+    /* Twice: the first reading may take in who was waiting to be accepted. */
+    for (int i = 0; i < 2; i++) {
+        fab_cm_drop(s);
+        each_socket(s, cut_one, NULL);
+        fab_cm_drop(s);
     }
 }
 

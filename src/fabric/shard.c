@@ -151,5 +151,6 @@ void fab_shard_close(struct fab_shard *s)
         fab_conns_finish(s);
     }
     fab_mrs_drop(s);
+    fab_halfopen_end(s);
     shard_free(s);
 }

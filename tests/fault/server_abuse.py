@@ -28,8 +28,6 @@ print(f"seed {SEED}: PENSTOCK_SEED={SEED} repeats it")
 
 T = tempfile.mkdtemp(prefix="penstock-abuse-")
 os.environ["PENSTOCK_RUN_DIR"] = T + "/run"
-os.environ.setdefault("LSAN_OPTIONS", "print_suppressions=0:suppressions=" +
-                      os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lsan.supp"))
 
 
 class Daemon:

@@ -4,7 +4,6 @@ set -euo pipefail
 PENSTOCK=${PENSTOCK:-penstock}
 T=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
 export PENSTOCK_RUN_DIR=$T/run
-export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$(dirname "${BASH_SOURCE[0]}")/../lsan.supp:print_suppressions=0}
 PIDS=()
 
 cleanup() {
