@@ -243,8 +243,10 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms)
         grpc_completion_queue_shutdown(s->queues[i].cq);
     for (uint32_t i = 0; i < s->nthreads; i++)
         pthread_join(s->threads[i], NULL);
-    for (uint32_t i = 0; i < s->nwatchers; i++)
+    for (uint32_t i = 0; i < s->nwatchers; i++) {
+        rpc_lead_stop(&s->queues[i].lead);
         pthread_join(s->queues[i].watcher, NULL);
+    }
     s->started = false;
 }
 

@@ -482,23 +482,41 @@ bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc
     return true;
 }
 
-bool sess_object_has(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
-                     uint32_t rights)
+void sess_object_granted(struct sess_table *t, struct sess *s, uint64_t handle, uint64_t key_id)
 {
-    const struct object *o;
+    struct object *o;
+
+    scoped_lock(&t->mu);
+    o = atomic_load(&s->alive) ? idmap_get(&s->objects, handle) : NULL;
+    if (o)
+        o->key_id = key_id;
+}
+
+/* Needs mu. 0, or as sess_object_allows. */
+static int allows(const struct object *o, const struct sess_cont *sc, uint64_t ino, uint32_t rights)
+{
+    if (!o || o->sc != sc || o->ino != ino || (o->rights & rights) != rights || !o->key_id)
+        return -EBADF;
+    return o->key_id == sc->key_id ? 0 : -EKEYREVOKED;
+}
+
+int sess_object_allows(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
+                       uint32_t rights)
+{
+    int best;
 
     scoped_lock(&t->mu);
     if (!atomic_load(&s->alive))
-        return false;
-    o = idmap_get(&s->objects, handle);
-    if (o && o->sc == sc && o->ino == ino && (o->rights & rights) == rights)
-        return true;
+        return -EBADF;
+    best = allows(idmap_get(&s->objects, handle), sc, ino, rights);
     list_for_each(it, &sc->objects) {
-        o = list_entry(it, struct object, link);
-        if (o->ino == ino && (o->rights & rights) == rights)
-            return true;
+        int r;
+        if (!best)
+            break;
+        r = allows(list_entry(it, struct object, link), sc, ino, rights);
+        best = r == -EBADF ? best : r;
     }
-    return false;
+    return best;
 }
 
 int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq)

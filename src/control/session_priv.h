@@ -60,6 +60,7 @@ struct object {
     struct sess_cont *sc; /* counted */
     uint64_t ino, handle;
     uint32_t rights;
+    uint64_t key_id; /* that its capability was made with; 0: it has none */
 };
 
 struct ticket {

@@ -119,6 +119,7 @@ static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t in
 {
     const struct pst_reqid *id = &q->ctx.id;
     const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
+    uint64_t key_id;
     struct pst_attr a;
     int r;
 
@@ -134,8 +135,11 @@ static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t in
                 pst_store_release(q->cont, ino);
         }
     }
-    if (!r && accmode)
-        r = ctl_mint(q, &g, &out->capability, NULL);
+    if (!r && accmode) {
+        r = ctl_mint(q, &g, &out->capability, &key_id);
+        if (!r)
+            sess_object_granted(q->s->sess, q->sess, out->handle, key_id);
+    }
     if (r)
         return r;
     out->attr = ctl_attr(q, &a);
@@ -493,9 +497,11 @@ static int ns_write(struct ctl_req *q, const void *in_, void *out)
     (void)out;
     if (!in->data.len || in->data.len > PST_SMALL_MAX)
         return ctl_fail(q, -EINVAL, "%zu bytes: 1..%u", in->data.len, (unsigned)PST_SMALL_MAX);
-    if (!sess_object_has(q->s->sess, q->sess, q->sc, in->handle, in->ino, CAP_WRITE)) {
-        sess_refuse(q->s->sess, REFUSE_HANDLE);
-        return ctl_fail(q, -EBADF, "the session does not have the object open for writing");
+    r = sess_object_allows(q->s->sess, q->sess, q->sc, in->handle, in->ino, CAP_WRITE);
+    if (r) {
+        sess_refuse(q->s->sess, r == -EBADF ? REFUSE_HANDLE : REFUSE_CAP_REVOKED);
+        return ctl_fail(q, r, r == -EBADF ? "the session does not have the object open for writing"
+                                          : "what was given at the open has been revoked: open it again");
     }
     if (in->durable)
         rpc_may_block();

@@ -703,8 +703,14 @@ class Capabilities(Shared):
         self.assertEqual(self.use(self.f.attr.ino, 4), ["err", "EKEYREVOKED"])  # on a connection that has used it
         self.assertEqual(self.present(c), ["err", "EKEYREVOKED"])
         self.fails(Code.PERMISSION_DENIED, "EKEYREVOKED", self.inspect, self.c, c)
-        fresh = self.c.ns.Open(ns.OpenRequest(header=self.c.header(), ino=self.f.attr.ino, accmode=4)).capability
+        n, h, f = self.c.ns, self.c.header(), self.f
+        small = ns.WriteRequest(header=h, ino=f.attr.ino, handle=f.open.handle, data=b"x")
+        self.fails(Code.PERMISSION_DENIED, "EKEYREVOKED", n.Write, small)
+        fresh = n.Open(ns.OpenRequest(header=h, ino=f.attr.ino, accmode=4)).capability
         self.assertEqual(self.present(fresh)[0], "ok")
+        self.fails(Code.PERMISSION_DENIED, "EKEYREVOKED", n.Write, small)
+        n.Open(ns.OpenRequest(header=h, ino=f.attr.ino, accmode=6))
+        n.Write(small)
 
     def test_revocation_by_session(self):
         self.revoked(target_session=self.c.session)

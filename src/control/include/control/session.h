@@ -133,9 +133,14 @@ int sess_object_add(struct sess_table *t, struct sess *s, struct sess_cont *sc, 
                     uint32_t slot, uint64_t seq, uint64_t *ret_handle);
 bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t ino, uint32_t rights,
                       uint32_t slot, uint64_t seq, uint64_t *ret_handle);
-/* Does the session have the object open with these rights? handle: where to look first. */
-bool sess_object_has(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
-                     uint32_t rights);
+/* The capability that was given with the open was made with this key. */
+void sess_object_granted(struct sess_table *t, struct sess *s, uint64_t handle, uint64_t key_id);
+/*
+ * May the session move bytes of the object by what it has open? handle: where to look first. 0; -EBADF: not open with
+ * these rights; -EKEYREVOKED: it was, and what was given for it has been revoked since.
+ */
+int sess_object_allows(struct sess_table *t, struct sess *s, struct sess_cont *sc, uint64_t handle, uint64_t ino,
+                       uint32_t rights);
 /* 0 as well for a retry of the request (slot, seq) that closed it; -EBADF. */
 int sess_object_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq);
 
