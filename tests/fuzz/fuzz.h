@@ -20,7 +20,5 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A valid input into buf (cap bytes), different for each n; returns its length. */
 size_t fuzz_sample(uint64_t n, uint8_t *buf, size_t cap);
-/* May be defined by a harness whose inputs take that many times longer than others': so many fewer are run. */
-extern const unsigned int fuzz_cost __attribute__((weak));
 
 #endif

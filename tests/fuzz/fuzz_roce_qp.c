@@ -18,8 +18,6 @@
     (UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ | UROCE_ACCESS_REMOTE_ATOMIC |    \
      UROCE_ACCESS_MW_BIND)
 
-const unsigned int fuzz_cost = 4;
-
 struct world {
     struct qp_engine *e;
     struct qp_pd *pd;

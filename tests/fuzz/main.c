@@ -57,8 +57,6 @@ int main(int argc, char **argv)
              count = getenv("PENSTOCK_EXTENDED") ? 40 * FUZZ_COUNT : FUZZ_COUNT;
     struct rng r;
 
-    if (&fuzz_cost)
-        count /= fuzz_cost;
     for (int i = 1; i < argc; i++) {
         FILE *f = fopen(argv[i], "rb");
         if (!f) {
