@@ -33,14 +33,12 @@ static bool shm_arm(struct port *p)
     struct shm_port *s = shm_of(p);
     s->armed = true;
     atomic_store(&s->rx->receiver_sleeps, 1);
-    atomic_thread_fence(memory_order_seq_cst); /* the flag is seen, or the packet is: as in shm_send() */
     if (shm_has_packets(s) || s->dead || s->broken)
         return true;
     if (!s->blocked || !s->tx)
         return false;
     uint32_t before = s->tx_tail;
     atomic_store(&s->tx->sender_sleeps, 1);
-    atomic_thread_fence(memory_order_seq_cst);
     return shm_reclaim(s) || s->tx_tail != before;
 }
 

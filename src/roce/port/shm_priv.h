@@ -64,8 +64,8 @@ _Static_assert(sizeof(struct shm_entry) == 512, "layout");
 
 struct shm_ring {
     /* Written by the sender. */
-    _Alignas(64) _Atomic uint32_t head; /* entries published, for ever */
-    _Atomic uint32_t epoch;             /* PIECES of an older one are void */
+    _Alignas(64) _Atomic uint32_t head;  /* entries published, for ever */
+    _Alignas(64) _Atomic uint32_t epoch; /* PIECES of an older one are void */
     /* Written by the receiver. */
     _Alignas(64) _Atomic uint32_t tail; /* entries done with */
     /* Set by who sleeps, cleared by who wakes. */

@@ -15,12 +15,13 @@ static void read_once(void *dst, const void *shared, size_t len)
 
 bool shm_has_packets(const struct shm_port *s)
 {
-    return atomic_load_explicit(&s->rx->head, memory_order_acquire) != s->rx_next;
+    return atomic_load(&s->rx->head) != s->rx_next;
 }
 
-static bool current(const struct shm_lent *l)
+/* A load alone could be done before the reads that it is to follow; this has release order, and changes nothing. */
+static uint32_t epoch_after_reads(struct shm_ring *r)
 {
-    return atomic_load(&l->port->rx->epoch) == l->epoch;
+    return atomic_fetch_add_explicit(&r->epoch, 0, memory_order_acq_rel);
 }
 
 /* The peer's process is alive, so that its pid was its own all the time. */
@@ -77,11 +78,9 @@ static int shm_copy(void *ctx, void *dst, size_t offset, size_t len)
         return 0;
     }
     /* After the copy: had the sender taken the memory back in between, the bytes are not those that it meant. */
-    if (current(l) && copy_pieces(l, dst, offset, len) == 0) {
-        atomic_thread_fence(memory_order_seq_cst);
-        if (current(l))
-            return 0;
-    }
+    if (atomic_load(&l->port->rx->epoch) == l->epoch && copy_pieces(l, dst, offset, len) == 0 &&
+        epoch_after_reads(l->port->rx) == l->epoch)
+        return 0;
     l->port->copy_failed++;
     return -EIO;
 }
@@ -153,9 +152,8 @@ static void give_back(struct shm_port *s)
     if (s->rx_tail == s->rx_next)
         return;
     s->rx_tail = s->rx_next;
-    atomic_store_explicit(&s->rx->tail, s->rx_tail, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&s->rx->sender_sleeps, memory_order_relaxed) && atomic_exchange(&s->rx->sender_sleeps, 0))
+    atomic_store(&s->rx->tail, s->rx_tail);
+    if (atomic_load(&s->rx->sender_sleeps) && atomic_exchange(&s->rx->sender_sleeps, 0))
         shm_wake(s);
 }
 

@@ -8,7 +8,7 @@
 
 int shm_reclaim(struct shm_port *s)
 {
-    uint32_t tail = atomic_load_explicit(&s->tx->tail, memory_order_acquire);
+    uint32_t tail = atomic_load(&s->tx->tail);
     uint32_t done = tail - s->tx_tail;
     if (done > s->tx_head - s->tx_tail)
         return -EPROTO;
@@ -128,8 +128,8 @@ static int send_packet(struct shm_port *s, const struct port_tx *tx)
 static bool wait_for_room(struct shm_port *s)
 {
     uint32_t before = s->tx_tail;
+    /* Both seq_cst, as in give_back(): the flag is seen there, or the room is seen here. */
     atomic_store(&s->tx->sender_sleeps, 1);
-    atomic_thread_fence(memory_order_seq_cst); /* the flag is seen, or the room is: as in give_back() */
     return shm_reclaim(s) == 0 && s->tx_tail != before;
 }
 
@@ -156,10 +156,11 @@ int shm_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)
         done += rc > 0;
     }
     s->blocked = rc == 0;
-    /* The store of head comes before the look at the flag, as arm() sets the flag before it looks at head. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (done && atomic_load_explicit(&s->tx->receiver_sleeps, memory_order_relaxed) &&
-        atomic_exchange(&s->tx->receiver_sleeps, 0))
-        shm_wake(s);
+    /* Both seq_cst, as in shm_arm(): the packets are seen there, or the flag is seen here. */
+    if (done) {
+        atomic_store(&s->tx->head, s->tx_head);
+        if (atomic_load(&s->tx->receiver_sleeps) && atomic_exchange(&s->tx->receiver_sleeps, 0))
+            shm_wake(s);
+    }
     return rc < 0 && !done ? rc : done;
 }
