@@ -258,6 +258,40 @@ static void inject_to_a(struct wire_pkt p)
     qpnet_flush(&net);
 }
 
+/* As the Linux driver does: it refuses the first packet of a message for want of a receive, and the next as a gap. */
+static void a_gap_told_behind_an_rnr_waits_with_it_and_is_no_retry(void **state)
+{
+    struct uroce_counters before, after;
+    struct uroce_send_wr wr = fx_send(1);
+    const struct wire_pkt rnr = {.opcode = WIRE_RC_ACK, .syndrome = wire_syndrome_rnr(1)};
+    const struct wire_pkt gap = {.opcode = WIRE_RC_ACK, .syndrome = wire_syndrome_nak(WIRE_NAK_SEQ)};
+
+    (void)state;
+    fx_open(NULL);
+    watch = b_silent;
+    assert_int_equal(qend_send(&a, &net, &wr, a.mem, 3000), 0);
+    for (int i = 0; i < 20; i++) {
+        qpnet_flush(&net);
+        inject_to_a(rnr);
+        qp_counters(a.qp, &before);
+        inject_to_a(gap);
+        qp_counters(a.qp, &after);
+        assert_int_equal(after.retransmits, before.retransmits);
+        qpnet_run(&net, net.now + wire_rnr_ns(1));
+        qp_counters(a.qp, &after);
+        assert_int_equal(after.retransmits, before.retransmits + 3);
+        if (i % 2)
+            inject_to_a(gap); /* late: the wait is over */
+    }
+    fx_none(a.scq);
+    watch = NULL;
+    qend_recv(&b, &net, 9, b.mem, 3000);
+    fx_run();
+    assert_int_equal(fx_one(a.scq).status, UROCE_WC_SUCCESS);
+    assert_int_equal(fx_one(b.rcq).wr_id, 9);
+    fx_close();
+}
+
 static void a_response_that_does_not_fit_is_a_bad_response(void **state)
 {
     static const uint8_t bytes[1024];
@@ -484,6 +518,7 @@ int main(void)
         cmocka_unit_test(what_is_lost_is_sent_again),
         cmocka_unit_test(rnr_is_tried_so_often_and_no_more),
         cmocka_unit_test(rnr_retry_7_waits_for_a_receive_for_ever),
+        cmocka_unit_test(a_gap_told_behind_an_rnr_waits_with_it_and_is_no_retry),
         cmocka_unit_test(a_response_that_does_not_fit_is_a_bad_response),
         cmocka_unit_test(a_peer_that_only_tells_of_gaps_is_given_up),
         cmocka_unit_test(memory_that_goes_away_during_a_read_is_a_protection_error),

@@ -107,7 +107,7 @@ static enum comp_state rnr(struct comp_step *s)
     }
     r->rnr_wait = true;
     r->rnr_until = s->now + wire_rnr_ns(wire_ack_value(s->p->syndrome));
-    r->rtx_on = r->again_on = false;
+    r->rtx_on = r->again_on = r->nak_on = false;
     sack_clear(qp); /* the responder let go what it kept of the message */
     req_arm(qp, s->now);
     return COMP_DONE;
@@ -120,6 +120,8 @@ static enum comp_state sequence(struct comp_step *s)
     bool same = r->nak_on && r->nak_una.v == r->una.v;
 
     COUNT(qp, nak_seq_rx);
+    if (r->rnr_wait)
+        return COMP_DONE; /* of packets that followed the one which found no receive: they go when the wait ends */
     if (same && r->rtx_on && r->rtx_all)
         return COMP_DONE; /* the same once more: it is being sent */
     if (same) {
