@@ -219,16 +219,16 @@ class Guest:
         # A /dev/kvm on a processor without VMX or SVM cannot boot a guest.
         flags = re.search(r"^flags.*", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
         kvm = os.access("/dev/kvm", os.R_OK | os.W_OK) and flags and re.search(r"\b(vmx|svm)\b", flags.group())
-        plain = ",".join(f + "=off" for f in ("csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo",
-                                              "host_tso4", "host_tso6", "host_ecn", "host_ufo"))
+        plain = ",".join(f + "=off" for f in (
+            "csum gso guest_csum guest_tso4 guest_tso6 guest_ecn guest_ufo host_tso4 host_tso6 host_ecn host_ufo").split())
         command = ["qemu-system-x86_64", "-M", f"pc,accel={'kvm' if kvm else 'tcg'},usb=off,vmport=off,hpet=off",
                    "-cpu", "host" if kvm else "qemu64", "-m", "400", "-nodefaults", "-no-user-config", "-no-reboot",
                    "-display", "none", "-monitor", "none", "-serial", f"file:{self.dir}/console",
                    "-kernel", f"{kernel_dir}/vmlinux", "-initrd", f"{self.dir}/initramfs",
                    "-netdev", "tap,id=n,ifname=rxe,script=no,downscript=no,vhost=off",
                    "-device", "virtio-net-pci,netdev=n,romfile=," + plain,
-                   "-append", "console=ttyS0 quiet no_timer_check panic=-1 edd=off tsc=reliable mitigations=off nokaslr audit=0 "
-                              "cryptomgr.notests=1 random.trust_cpu=on"]
+                   "-append", "console=ttyS0 quiet no_timer_check panic=-1 edd=off tsc=reliable mitigations=off nokaslr "
+                              "audit=0 cryptomgr.notests=1 random.trust_cpu=on"]
         self.qemu = subprocess.Popen(command, preexec_fn=die_with_parent)
         self.wait_until_up()
 
