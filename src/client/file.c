@@ -288,6 +288,7 @@ static int64_t transfer(struct cl_file *f, enum pst_op_kind kind, uint32_t flags
 
 int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset)
 {
+    bool pending;
     size_t done;
     int64_t r;
 
@@ -303,8 +304,9 @@ int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset)
     done = cl_ahead_read(f, buf, len, offset);
     if (done == len)
         return (int64_t)done;
+    pending = cl_inode_dirty(f->i); /* before the read: afterwards they may just have come to their end */
     r = transfer(f, PST_OP_READ, 0, (uint8_t *)buf + done, len - done, offset + done);
-    if (r >= 0 && (size_t)r < len - done && cl_inode_dirty(f->i)) {
+    if (r >= 0 && (size_t)r < len - done && pending) {
         /* The end of the file may lie further: pending writes behind the range move it. */
         done += (size_t)r;
         cl_dirty_flush(f->i, 0, CL_ALL);
