@@ -6,6 +6,7 @@
  *     pingpong      bare UDP round trips: mtu= size= count= event=1
  *     port_pingpong the same through the udp port
  *     shm           see bench_roce_shm.c: size= seconds= count=
+ *     write, read, rdma_pingpong  see bench_roce_rdma.c: mtu= size= depth= seconds=; mode= count=
  *
  * Sender and receiver are two processes with a core each. Rates are what the receiver got.
  */
@@ -356,6 +357,10 @@ static void parse(struct roce_args *a, int argc, char **argv)
             a->segs = (uint64_t)v;
         else if (strcmp(argv[i], "size") == 0)
             a->size = (uint64_t)v;
+        else if (strcmp(argv[i], "depth") == 0)
+            a->depth = (uint64_t)v;
+        else if (strcmp(argv[i], "mode") == 0)
+            a->mode = (uint64_t)v;
         else if (strcmp(argv[i], "count") == 0)
             a->count = (uint64_t)v;
         else if (strcmp(argv[i], "seconds") == 0)
@@ -367,15 +372,17 @@ static void parse(struct roce_args *a, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct roce_args a = {.mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .seconds = 1};
+    struct roce_args a = {.mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .depth = 4, .seconds = 1};
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm [key=value...]\n");
+        fprintf(
+            stderr,
+            "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm|write|read|rdma_pingpong [key=value...]\n");
         return 2;
     }
     a.part = argv[1];
     parse(&a, argc, argv);
     if (!a.segs || a.segs > PORT_SEGS_MAX || a.seg < 20 || a.seg * a.segs > PORT_BATCH_BYTES || a.size < 16 ||
-        (strcmp(a.part, "shm") && a.size > 4096) || !a.count) {
+        (strstr(a.part, "pingpong") && a.size > 4096) || a.size > 1u << 26 || !a.count || !a.depth || a.depth > 64) {
         fprintf(stderr, "bench_roce: a size is out of bounds\n");
         return 2;
     }
@@ -384,6 +391,10 @@ int main(int argc, char **argv)
         return 0;
     }
     netns_pair_make(&ns, (int)a.mtu);
+    if (strcmp(a.part, "write") == 0 || strcmp(a.part, "read") == 0 || strcmp(a.part, "rdma_pingpong") == 0) {
+        bench_rdma(&a, &ns);
+        return 0;
+    }
     bool port = strncmp(a.part, "port_", 5) == 0;
     if (strstr(a.part, "blast"))
         blast(&a, port);

@@ -10,7 +10,7 @@
 
 struct roce_args {
     const char *part;
-    uint64_t mtu, seg, segs, size, count;
+    uint64_t mtu, seg, segs, size, count, depth, mode;
     double seconds;
     bool event; /* sleep in poll() instead of spinning */
 };
@@ -29,5 +29,7 @@ void fatal(const char *what) __attribute__((noreturn));
 void print_latency(uint32_t *ns, size_t n);
 
 void bench_shm(const struct roce_args *a);
+struct netns_pair;
+void bench_rdma(const struct roce_args *a, const struct netns_pair *ns);
 
 #endif

@@ -300,7 +300,7 @@ struct uroce_counters {
     /* Packets dropped, by reason. */
     uint64_t drop_icrc, drop_malformed, drop_no_qp, drop_state, drop_source, drop_pkey, drop_qkey, drop_opcode,
         drop_length, drop_no_receive, drop_slot, drop_other;
-    uint64_t tx_drops, rx_overruns; /* lost in this host: could not be sent; receive buffer full */
+    uint64_t tx_drops, rx_overruns;  /* lost in this host: could not be sent; receive buffer full */
     uint64_t icrc_full, icrc_solved; /* checks passed: all 32 bits; with the IPv4 id solved for, which leaves 16 */
 };
 

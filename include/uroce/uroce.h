@@ -29,7 +29,7 @@
  * disturbed: registered memory that parent and child share is copied on write as usual.
  *
  * MEMORY. A registered region stays mapped until it is deregistered; memory that is unmapped before ends the program
- * as any wild access does. Memory from uroce_mem_alloc is copied once between two processes of one machine.
+ * as any wild access does.
  */
 #ifndef UROCE_UROCE_H
 #define UROCE_UROCE_H
@@ -64,7 +64,6 @@ struct uroce_config {
     int capture_headers_only;
     const char *impair;     /* impairment rules (docs/roce.md), or NULL: UROCE_IMPAIR */
     const char *slots;      /* service slots of each queue pair, "count,sum", or NULL: UROCE_SLOTS */
-    int no_shm;             /* do not use shared memory with peers on this machine */
     int no_selective;       /* go-back-N toward everybody */
     int no_thread;          /* no helper thread: the device moves only inside calls */
     int congestion_control; /* 1: DCQCN, 0: off, -1: default (on) */
@@ -108,7 +107,7 @@ uint32_t uroce_mr_rkey(const struct uroce_mr *mr);
 int uroce_mw_alloc(struct uroce_pd *pd, int type, struct uroce_mw **ret);
 int uroce_mw_dealloc(struct uroce_mw *mw);
 uint32_t uroce_mw_rkey(const struct uroce_mw *mw);
-/* Page-aligned zeroed memory in a memfd that peers on this machine map. */
+/* Page-aligned zeroed memory in a memfd of the device. */
 int uroce_mem_alloc(struct uroce_device *dev, size_t len, void **ret);
 int uroce_mem_free(struct uroce_device *dev, void *addr);
 
@@ -169,7 +168,7 @@ int uroce_qp_attach_slot(struct uroce_qp *qp, const char *spec, char *err, size_
 int uroce_qp_slot_stat(struct uroce_qp *qp, char *buf, size_t size);
 /* How packets go to the peer of a connected queue pair. */
 struct uroce_qp_transport {
-    const char *port; /* "udp", "shm" */
+    const char *port; /* "udp" */
     int selective_repeat, full_icrc;
     uint32_t mtu_bytes;
 };

@@ -45,8 +45,7 @@ int dev_config_init(struct dev_config *ret, const struct uroce_config *cfg, char
     int cc = c->congestion_control < 0 ? 1 : c->congestion_control;
     r = 0;
     if (!cfg) {
-        r = env_switch("UROCE_NO_SHM", &c->no_shm, err, err_size);
-        r = r ? r : env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
+        r = env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
     }
     if (!r && c->congestion_control < 0)
         r = env_switch("UROCE_CONGESTION_CONTROL", &cc, err, err_size);

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define ACK_EVERY 64
+/* Packets on their way of a queue pair, as far as selective repeat can tell of (QP_SACK_RING). */
+#define WINDOW_PKTS 1024
+#define ACK_EVERY   64
 
 static atomic_uint_fast64_t fork_generation;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -123,6 +125,7 @@ static int open_engine(struct uroce_device *dev)
     struct qp_engine_config ec = {
         .seed = dev->cfg.c.seed,
         .qpn_slot = dev->holder.slot,
+        .window_pkts = WINDOW_PKTS,
         .window_bytes = window_bytes(dev),
         .total_bytes = buffer_bytes(dev) / 4 * 3, /* so that hundreds of busy queue pairs do not drown it */
         .ack_every = ACK_EVERY,

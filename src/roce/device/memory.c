@@ -1,4 +1,4 @@
-/* Memory in a memfd of the device: what peers on this machine can map, so that payload in it is copied once. */
+/* Memory in a memfd of the device, which peers on this machine can map. */
 #include "dev.h"
 
 #include <errno.h>

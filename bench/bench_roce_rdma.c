@@ -1,0 +1,265 @@
+/*
+ * uroce itself: `write` and `read` move size= bytes a request at depth= from one process to the memory of another;
+ * `rdma_pingpong` is a WRITE of 8 bytes there and back, mode=0 both poll memory, 1 both sleep for events, 2 the
+ * target's program computes and a READ is served by its helper thread.
+ */
+#include "roce_bench.h"
+
+#include "lib/netns.h"
+#include "uroce/uroce.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define DEPTH_MAX 64
+
+struct end {
+    struct uroce_device *dev;
+    struct uroce_pd *pd;
+    struct uroce_channel *channel;
+    struct uroce_cq *cq;
+    struct uroce_mr *mr;
+    struct uroce_qp *qp;
+    uint8_t *buf;
+    uint64_t peer_addr;
+    uint32_t peer_rkey;
+};
+
+struct ticket {
+    uint32_t qpn, rkey;
+    uint64_t addr;
+    union uroce_gid gid;
+};
+
+static void must(int r, const char *what)
+{
+    if (r == 0)
+        return;
+    errno = -r;
+    fatal(what);
+}
+
+static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t len)
+{
+    struct uroce_config c = {.addresses = i ? "10.77.0.2" : "10.77.0.1", .congestion_control = -1};
+    unsigned access = UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ;
+    char err[256];
+    netns_enter(ns, i);
+    if (uroce_open(&c, &e->dev, err, sizeof err)) {
+        fprintf(stderr, "bench_roce: %s\n", err);
+        exit(1);
+    }
+    if (posix_memalign((void **)&e->buf, 4096, len))
+        fatal("memory");
+    memset(e->buf, i + 1, len);
+    must(uroce_pd_alloc(e->dev, &e->pd), "protection domain");
+    must(uroce_channel_create(e->dev, &e->channel), "channel");
+    must(uroce_cq_create(e->dev, 2 * DEPTH_MAX, NULL, e->channel, &e->cq), "completion queue");
+    must(uroce_mr_reg(e->pd, e->buf, len, (uintptr_t)e->buf, access, &e->mr), "region");
+    struct uroce_qp_init init = {
+        .type = UROCE_QPT_RC,
+        .send_cq = e->cq,
+        .recv_cq = e->cq,
+        .cap =
+            {.max_send_wr = DEPTH_MAX, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64},
+    };
+    must(uroce_qp_create(e->pd, &init, &e->qp), "queue pair");
+}
+
+static void connect_end(struct end *e, int sock, uint64_t mtu)
+{
+    struct ticket t = {uroce_qp_num(e->qp), uroce_mr_rkey(e->mr), (uintptr_t)e->buf, {{0}}}, peer;
+    uroce_query_gid(e->dev, 0, &t.gid);
+    if (send(sock, &t, sizeof t, 0) != sizeof t || recv(sock, &peer, sizeof peer, MSG_WAITALL) != sizeof peer)
+        fatal("exchange");
+    e->peer_addr = peer.addr;
+    e->peer_rkey = peer.rkey;
+    struct uroce_qp_attr a = {
+        .qp_state = UROCE_QPS_INIT,
+        .port_num = 1,
+        .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ,
+    };
+    must(uroce_qp_modify(e->qp, &a, UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT | UROCE_QP_ACCESS_FLAGS),
+         "INIT");
+    a.qp_state = UROCE_QPS_RTR;
+    a.path_mtu = mtu >= 4200 ? UROCE_MTU_4096 : UROCE_MTU_1024;
+    a.dest_qp_num = peer.qpn;
+    a.max_dest_rd_atomic = a.max_rd_atomic = UROCE_RD_ATOMIC;
+    a.min_rnr_timer = 1;
+    a.ah_attr.dgid = peer.gid;
+    must(uroce_qp_modify(e->qp, &a,
+                         UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
+                             UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER),
+         "RTR");
+    a.qp_state = UROCE_QPS_RTS;
+    a.timeout = 14;
+    a.retry_cnt = a.rnr_retry = 7;
+    must(uroce_qp_modify(e->qp, &a,
+                         UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY |
+                             UROCE_QP_MAX_QP_RD_ATOMIC),
+         "RTS");
+    char ready = 1;
+    if (send(sock, &ready, 1, 0) != 1 || recv(sock, &ready, 1, 0) != 1)
+        fatal("exchange");
+}
+
+static void post(struct end *e, enum uroce_wr_opcode op, size_t at, uint32_t len, unsigned flags)
+{
+    struct uroce_sge s = {.addr = (uintptr_t)e->buf + at, .length = len, .lkey = uroce_mr_lkey(e->mr)};
+    struct uroce_send_wr wr = {.sg_list = &s, .num_sge = 1, .opcode = op, .send_flags = flags | UROCE_SEND_SIGNALED};
+    const struct uroce_send_wr *bad;
+    wr.wr.rdma.remote_addr = e->peer_addr + at;
+    wr.wr.rdma.rkey = e->peer_rkey;
+    must(uroce_post_send(e->qp, &wr, &bad), "post");
+}
+
+/* The next n completions at most, at least one; asleep: by the native wait. */
+static int complete(struct end *e, int n, bool asleep)
+{
+    struct uroce_wc wc[DEPTH_MAX];
+    int r;
+    do
+        r = asleep ? uroce_wait_cq(e->cq, n, wc, 10 * NSEC_PER_SEC) : uroce_poll_cq(e->cq, n, wc);
+    while (r == 0);
+    for (int i = 0; i < r; i++)
+        if (wc[i].status != UROCE_WC_SUCCESS) {
+            fprintf(stderr, "bench_roce: a request ended with status %d\n", (int)wc[i].status);
+            exit(1);
+        }
+    if (r < 0)
+        must(r, "poll");
+    return r;
+}
+
+static void stream(struct end *e, const struct roce_args *a, int sock)
+{
+    enum uroce_wr_opcode op = strcmp(a->part, "read") ? UROCE_WR_RDMA_WRITE : UROCE_WR_RDMA_READ;
+    uint64_t bytes = 0, begun = now_ns(), end = begun + (uint64_t)(a->seconds * 1e9), slot = 0, out = 0;
+    double cpu = cpu_seconds(), peer_cpu = 0;
+    while (now_ns() < end || out) {
+        while (out < a->depth && now_ns() < end) {
+            post(e, op, slot++ % a->depth * a->size, (uint32_t)a->size, 0);
+            out++;
+        }
+        int n = complete(e, DEPTH_MAX, false);
+        out -= (uint64_t)n;
+        bytes += (uint64_t)n * a->size;
+    }
+    double seconds = (double)(now_ns() - begun) / 1e9;
+    cpu = cpu_seconds() - cpu;
+    char over = 1;
+    if (send(sock, &over, 1, 0) != 1 || recv(sock, &peer_cpu, sizeof peer_cpu, MSG_WAITALL) != sizeof peer_cpu)
+        fatal("exchange");
+    struct uroce_counters c;
+    uroce_device_counters(e->dev, &c);
+    printf("{\"gb_per_s\": %.4f, \"core_s_per_gb\": %.3f, \"peer_core_s_per_gb\": %.3f, \"retransmits\": %llu, "
+           "\"packets\": %llu}\n",
+           (double)bytes / seconds / 1e9, cpu / ((double)bytes / 1e9), peer_cpu / ((double)bytes / 1e9),
+           (unsigned long long)c.retransmits, (unsigned long long)(c.tx_pkts + c.rx_pkts));
+}
+
+/* Whoever has the turn writes its count into the other's memory; both look at theirs. */
+static void bounce(struct end *e, const struct roce_args *a, bool first)
+{
+    uint32_t *each = calloc(a->count, sizeof *each);
+    volatile uint64_t *mine = (volatile uint64_t *)(void *)(e->buf + 64);
+    uint64_t *out = (uint64_t *)(void *)e->buf;
+    if (!each)
+        fatal("memory");
+    *mine = 0;
+    for (uint64_t i = 1; i <= a->count; i++) {
+        uint64_t since = now_ns();
+        if (!first)
+            while (*mine < i)
+                uroce_poll_cq(e->cq, 0, &(struct uroce_wc){0});
+        *out = i;
+        struct uroce_sge s = {.addr = (uintptr_t)out, .length = 8};
+        struct uroce_send_wr wr = {.sg_list = &s, .num_sge = 1, .opcode = UROCE_WR_RDMA_WRITE};
+        const struct uroce_send_wr *bad;
+        wr.send_flags = UROCE_SEND_INLINE | (i % 16 == 0 ? (unsigned)UROCE_SEND_SIGNALED : 0);
+        wr.wr.rdma.remote_addr = e->peer_addr + 64;
+        wr.wr.rdma.rkey = e->peer_rkey;
+        must(uroce_post_send(e->qp, &wr, &bad), "post");
+        if (first)
+            while (*mine < i)
+                uroce_poll_cq(e->cq, 0, &(struct uroce_wc){0});
+        if (i % 16 == 0)
+            complete(e, 1, false);
+        each[i - 1] = (uint32_t)(now_ns() - since);
+    }
+    if (first) {
+        printf("{");
+        print_latency(each, a->count);
+        printf("}\n");
+    }
+    free(each);
+}
+
+/* READs of 8 bytes; the target's program does not call uroce. */
+static void passive(struct end *e, const struct roce_args *a, bool asleep)
+{
+    uint32_t *each = calloc(a->count, sizeof *each);
+    if (!each)
+        fatal("memory");
+    for (uint64_t i = 0; i < a->count; i++) {
+        uint64_t since = now_ns();
+        post(e, UROCE_WR_RDMA_READ, 0, 8, 0);
+        complete(e, 1, asleep);
+        each[i] = (uint32_t)(now_ns() - since);
+    }
+    printf("{");
+    print_latency(each, a->count);
+    printf("}\n");
+    free(each);
+}
+
+static void target(struct end *e, const struct roce_args *a, int sock)
+{
+    char over;
+    if (strcmp(a->part, "rdma_pingpong") == 0 && a->mode == 0) {
+        bounce(e, a, false);
+        return;
+    }
+    double cpu = cpu_seconds();
+    if (recv(sock, &over, 1, 0) != 1)
+        _exit(0);
+    cpu = cpu_seconds() - cpu;
+    if (send(sock, &cpu, sizeof cpu, 0) != sizeof cpu)
+        fatal("exchange");
+    recv(sock, &over, 1, 0);
+}
+
+void bench_rdma(const struct roce_args *a, const struct netns_pair *ns)
+{
+    int s[2];
+    size_t len = a->size * a->depth + 4096;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
+        fatal("socketpair");
+    pid_t pid = fork();
+    if (pid < 0)
+        fatal("fork");
+    int i = pid == 0;
+    close(s[!i]);
+    pin(i);
+    struct end e;
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    open_end(&e, ns, i, len);
+    connect_end(&e, s[i], a->mtu);
+    if (pid == 0) {
+        target(&e, a, s[i]);
+        _exit(0);
+    }
+    if (strcmp(a->part, "rdma_pingpong"))
+        stream(&e, a, s[0]);
+    else if (a->mode == 0)
+        bounce(&e, a, true);
+    else
+        passive(&e, a, a->mode == 1);
+    close(s[0]);
+    waitpid(pid, NULL, 0);
+}
