@@ -19,6 +19,7 @@
 static void batch(struct rpc_call *c, const grpc_op *ops, size_t n, struct rpc_tag *tag)
 {
     atomic_fetch_add(&c->refs, 1);
+    rpc_tag_give(tag);
     if (grpc_call_start_batch(c->call, ops, n, tag, NULL) != GRPC_CALL_OK)
         abort(); /* misuse of the core by this file */
 }
@@ -409,6 +410,8 @@ static struct rpc_call *call_new(struct rpc_queue *q)
 void rpc_call_request(struct rpc_queue *q)
 {
     struct rpc_call *c = call_new(q);
+    if (c)
+        rpc_tag_give(&c->on_new);
     if (c && grpc_server_request_call(q->s->srv, &c->call, &c->det, &c->md, q->cq, q->cq, &c->on_new) != GRPC_CALL_OK)
         rpc_call_unref(c); /* after shutdown */
 }

@@ -314,9 +314,11 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
     ops[4].data.recv_message.recv_message = &in;
     ops[5] = ending_op(&end);
     cancel_attach(cancel, call);
+    rpc_tag_give(&tag);
     if (grpc_call_start_batch(call, ops, 6, &tag, NULL) != GRPC_CALL_OK)
         abort(); /* misuse of the core by this file */
     grpc_completion_queue_pluck(cq, &tag, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    rpc_tag_take(&tag);
     cancel_attach(cancel, NULL);
     result_fill(&end, ret);
     if (!ret->err)
@@ -351,6 +353,7 @@ struct rpc_stream {
 static void stream_batch(struct rpc_stream *s, const grpc_op *ops, size_t n, void *tag)
 {
     s->pending++;
+    rpc_tag_give(tag);
     if (grpc_call_start_batch(s->call, ops, n, tag, NULL) != GRPC_CALL_OK)
         abort(); /* misuse of the core by this file */
 }
@@ -437,6 +440,7 @@ int rpc_stream_send_end(struct rpc_stream *s)
 /* One event of the queue. */
 static void stream_event(struct rpc_stream *s, grpc_event ev)
 {
+    rpc_tag_take(ev.tag);
     scoped_lock(&s->mu);
     s->pending--;
     if (ev.tag == &s->tag_send) {

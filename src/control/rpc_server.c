@@ -45,8 +45,10 @@ static void *serve(void *arg)
             return NULL;
         }
         rpc_lead_event(&q->lead);
-        if (ev.type == GRPC_OP_COMPLETE)
+        if (ev.type == GRPC_OP_COMPLETE) {
+            rpc_tag_take(tag);
             tag->fn(tag->owner, ev.success);
+        }
         sweep(q->s);
         rpc_lead_idle(&q->lead);
     }

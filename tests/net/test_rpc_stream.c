@@ -124,7 +124,10 @@ static void meet(char first)
     size_t len;
     void *back;
 
-    meet_here = 0;
+    {
+        scoped_lock(&meet_lock);
+        meet_here = 0;
+    }
     for (int i = 0; i < 3; i++) {
         assert_int_equal(rpc_stream_open(ch, M("Meet"), &s[i]), 0);
         assert_int_equal(rpc_stream_send(s[i], msg, sizeof msg), 0);
