@@ -261,8 +261,9 @@ static int begin(const char *call, struct pst_file *f, int kind, const struct io
         aio_untake(a);
         return (int)api_result(call, NULL, r);
     }
+    /* Before a read also what is pending behind its range: it moves the end of the file. */
     cl_dirty_flush(f->f->i, kind == PST_AIO_FSYNC || f->f->flags & O_APPEND ? 0 : offset,
-                   kind == PST_AIO_FSYNC || f->f->flags & O_APPEND ? CL_ALL : len);
+                   kind != PST_AIO_WRITE || f->f->flags & O_APPEND ? CL_ALL : len);
     a->file = f;
     a->cookie = cookie;
     a->kind = kind;

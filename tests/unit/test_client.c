@@ -281,6 +281,13 @@ static void an_event_queue_delivers_and_its_descriptor_tells(void **state)
     assert_int_equal(ev[0].result, 8);
     assert_int_equal(poll(&fd, 1, 0), 0);
 
+    assert_int_equal(pst_pwrite(f, "y", 1, MiB), 1); /* it makes the file longer */
+    rd = (struct iovec){buf, 8};
+    assert_int_equal(pst_aio_read(f, &rd, 1, 1000, eq, &rd), 0);
+    assert_int_equal(pst_eq_poll(eq, ev, 4, 10000), 1);
+    assert_int_equal(ev[0].result, 8);
+    assert_memory_equal(buf, "\0\0\0\0\0\0\0\0", 8);
+
     memstore_hold(mem(fs), READS);
     assert_int_equal(pst_aio_read(f, &rd, 1, 0, eq, &rd), 0);
     assert_int_equal(pst_aio_fsync(f, eq, NULL), 0);
