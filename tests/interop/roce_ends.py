@@ -170,6 +170,25 @@ class Exchange:
                 assert b.cmd("get", off=at)["value"] == after, f"{a.name} {op}: the new value is wrong"
                 self.count += 1
 
+    def invalidate(self, a, b):
+        """A WRITE through a window of b's, and a SEND that takes the window away."""
+        key = b.cmd("window", off=64, len=4096)["rkey"]
+        expect(b, status=OK, op="bind")
+        seed, was = self.next_seed(), self.next_seed()
+        a.cmd("fill", off=0, len=1000, seed=seed)
+        b.cmd("fill", off=0, len=1000 + 2 * AROUND, seed=was)
+        a.cmd("write", off=0, len=1000, va=b.addr + 64, rkey=key)
+        expect(a, status=OK, op="write")
+        self.compare(b, 64, 1000, seed, was, f"{a.name} write through a window")
+        b.cmd("recv", off=8192, len=100)
+        a.cmd("send", off=0, len=100, inv=key)
+        expect(a, status=OK, op="send")
+        told = {"inv": key} if isinstance(b, Uroce) else {}  # the kernel does not tell a program
+        expect(b, status=OK, op="recv", len=100, **told)
+        a.cmd("write", off=0, len=1, va=b.addr + 64, rkey=key)
+        expect(a, status=REM_ACCESS)
+        self.count += 1
+
     def datagram(self, a, b, n, imm):
         src, dst, seed, was = 5, AROUND + 3, self.next_seed(), self.next_seed()
         a.cmd("fill", off=src, len=n, seed=seed)

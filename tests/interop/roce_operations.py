@@ -57,6 +57,9 @@ def main():
             capture = f"{tmp}/{family}-{mtu}.pcapng"
             uroce = Uroce(uroce_qp, BUFFER, family, capture=capture)
             connected(x, uroce, rxe, rng, "rc", family, mtu, sizes, RC_OPS)
+            for a, b in ((uroce, rxe), (rxe, uroce)):
+                pair(a, b, rng, "rc", family, mtu)
+                x.invalidate(a, b)
             connected(x, uroce, rxe, rng, "uc", family, mtu, sizes, UC_OPS)
             datagrams(x, uroce, rxe, rng, family, mtu)
             uroce.close()

@@ -230,6 +230,18 @@ static int do_post(const char *verb)
     return r ? r : q.api->send(&wr, q.type == UROCE_QPT_UD ? &to : NULL);
 }
 
+static int do_window(void)
+{
+    uint64_t off = 0, len = 0;
+    uint32_t rkey = 0;
+    int r = range(&off, &len);
+    r = r ? r : q.api->window(q.buf + off, len, &rkey);
+    if (r)
+        return r;
+    printf("ok rkey=%" PRIu32 "\n", rkey);
+    return 1;
+}
+
 static double now_ms(void)
 {
     struct timespec t;
@@ -250,6 +262,8 @@ static const char *op_name(enum uroce_wc_opcode op)
         return "cas";
     case UROCE_WC_FETCH_ADD:
         return "faa";
+    case UROCE_WC_BIND_MW:
+        return "bind";
     case UROCE_WC_RECV:
         return "recv";
     case UROCE_WC_RECV_RDMA_WITH_IMM:
@@ -374,6 +388,8 @@ static int obey(const char *verb)
         return do_connect();
     if (strcmp(verb, "recv") == 0)
         return do_recv();
+    if (strcmp(verb, "window") == 0)
+        return do_window();
     if (strcmp(verb, "poll") == 0)
         return do_poll();
     if (strcmp(verb, "fill") == 0 || strcmp(verb, "check") == 0 || strcmp(verb, "dump") == 0)

@@ -9,6 +9,7 @@
  *   send off= len= [imm=] [inv=] [solicited=1] [id=]       UD also: gid= qpn= qkey=
  *   write off= len= va= rkey= [imm=]    read off= len= va= rkey=
  *   cas off= va= rkey= compare= swap=   faa off= va= rkey= add=
+ *   window off= len=      binds a memory window of type 2, for WRITEs:  ok rkey=   (and a completion, op=bind)
  *   poll [ms=10000]       ok op= status= len= id= [imm=] [inv=] [src=]     or   ok none
  *   fill off= len= seed=  random bytes
  *   check off= len= seed= [around=N was=SEED]      ok same, or: ok differs=OFFSET; ok overrun: the N bytes before and
@@ -31,6 +32,7 @@ struct qp_api {
     int (*state)(enum uroce_qp_state *ret);
     int (*send)(const struct uroce_send_wr *wr, const struct uroce_ah_attr *to); /* to: UD */
     int (*recv)(const struct uroce_recv_wr *wr);
+    int (*window)(void *addr, size_t len, uint32_t *ret_rkey);
     int (*poll)(struct uroce_wc *ret);           /* 0: none, 1 */
     int (*counters)(struct uroce_counters *ret); /* may be NULL */
 };

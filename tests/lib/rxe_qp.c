@@ -16,6 +16,8 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct ibv_ah *ah;
+static struct ibv_mr *mr;
+static struct ibv_mw *mw;
 
 static int open_device(void *buf, size_t len, uint32_t *ret_lkey, uint32_t *ret_rkey)
 {
@@ -23,10 +25,10 @@ static int open_device(void *buf, size_t len, uint32_t *ret_lkey, uint32_t *ret_
     struct ibv_device **list = ibv_get_device_list(&n);
     ctx = n ? ibv_open_device(list[0]) : NULL;
     pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-    struct ibv_mr *mr = pd ? ibv_reg_mr(pd, buf, len,
-                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                            IBV_ACCESS_REMOTE_ATOMIC)
-                           : NULL;
+    mr = pd ? ibv_reg_mr(pd, buf, len,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
+            : NULL;
     if (!mr)
         return -(errno ? errno : ENODEV);
     *ret_lkey = mr->lkey;
@@ -49,6 +51,9 @@ static int create(enum uroce_qp_type type, uint32_t depth, uint32_t *ret_qpn)
         ibv_destroy_qp(qp);
     if (ah)
         ibv_destroy_ah(ah);
+    if (mw)
+        ibv_dealloc_mw(mw);
+    mw = NULL;
     if (cq)
         ibv_destroy_cq(cq);
     qp = NULL;
@@ -148,6 +153,18 @@ static int recv_one(const struct uroce_recv_wr *wr)
     return -ibv_post_recv(qp, &v, &bad);
 }
 
+static int window(void *addr, size_t len, uint32_t *ret_rkey)
+{
+    mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+    if (!mw)
+        return -errno;
+    struct ibv_send_wr v = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    v.bind_mw.mw = mw;
+    v.bind_mw.rkey = *ret_rkey = ibv_inc_rkey(mw->rkey);
+    v.bind_mw.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)addr, len, IBV_ACCESS_REMOTE_WRITE};
+    return -ibv_post_send(qp, &v, &bad);
+}
+
 static int poll_one(struct uroce_wc *ret)
 {
     struct ibv_wc wc;
@@ -175,6 +192,7 @@ int main(int argc, char **argv)
         .state = state,
         .send = send_one,
         .recv = recv_one,
+        .window = window,
         .poll = poll_one,
     };
     return argc == 2 ? qp_lines_run(&api, strtoull(argv[1], NULL, 0)) : 2;

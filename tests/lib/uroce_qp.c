@@ -12,6 +12,7 @@ static struct uroce_mr *mr;
 static struct uroce_cq *cq;
 static struct uroce_qp *qp;
 static struct uroce_ah *ah;
+static struct uroce_mw *mw;
 
 static int open_device(void *buf, size_t len, uint32_t *ret_lkey, uint32_t *ret_rkey)
 {
@@ -23,7 +24,7 @@ static int open_device(void *buf, size_t len, uint32_t *ret_lkey, uint32_t *ret_
     r = r ? r
           : uroce_mr_reg(pd, buf, len, (uintptr_t)buf,
                          UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ |
-                             UROCE_ACCESS_REMOTE_ATOMIC,
+                             UROCE_ACCESS_REMOTE_ATOMIC | UROCE_ACCESS_MW_BIND,
                          &mr);
     if (r)
         return r;
@@ -41,6 +42,8 @@ static int destroy(void)
 {
     int r = qp ? uroce_qp_destroy(qp) : 0;
     qp = r ? qp : NULL;
+    r = r ? r : mw ? uroce_mw_dealloc(mw) : 0;
+    mw = r ? mw : NULL;
     r = r ? r : ah ? uroce_ah_destroy(ah) : 0;
     ah = r ? ah : NULL;
     r = r ? r : cq ? uroce_cq_destroy(cq) : 0;
@@ -94,6 +97,20 @@ static int recv_one(const struct uroce_recv_wr *wr)
     return uroce_post_recv(qp, wr, &bad);
 }
 
+static int window(void *addr, size_t len, uint32_t *ret_rkey)
+{
+    int r = uroce_mw_alloc(pd, 2, &mw);
+    if (r)
+        return r;
+    uint32_t key = uroce_mw_rkey(mw);
+    struct uroce_send_wr v = {.opcode = UROCE_WR_BIND_MW, .send_flags = UROCE_SEND_SIGNALED};
+    const struct uroce_send_wr *bad;
+    v.wr.bind_mw.mw = mw;
+    v.wr.bind_mw.rkey = *ret_rkey = (key & ~0xffu) | ((key + 1) & 0xff);
+    v.wr.bind_mw.bind = (struct uroce_mw_bind_info){mr, (uintptr_t)addr, len, UROCE_ACCESS_REMOTE_WRITE};
+    return uroce_post_send(qp, &v, &bad);
+}
+
 static int poll_one(struct uroce_wc *ret)
 {
     return uroce_poll_cq(cq, 1, ret);
@@ -115,6 +132,7 @@ int main(int argc, char **argv)
         .state = state,
         .send = send_one,
         .recv = recv_one,
+        .window = window,
         .poll = poll_one,
         .counters = counters,
     };
