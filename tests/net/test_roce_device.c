@@ -2,10 +2,12 @@
  * Two uroce devices, each in a network namespace of its own, joined by a veth pair: data arrives, however the program
  * drives its device, also when packets are lost.
  */
+#include "base/crc.h"
 #include "base/util.h"
 #include "lib/netns.h"
 #include "uroce_node.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,6 +227,82 @@ static void datagrams_arrive_with_their_network_header(void **state)
     close_both(qp[0], qp[1]);
 }
 
+/* A slot of each end computes the sum of each message, however often its packets were lost, and both agree. */
+static void slots_see_each_message_once_at_both_ends(void **state)
+{
+    (void)state;
+    const char *rules = "drop rx prob=0.03; duplicate rx prob=0.02";
+    struct uroce_config ca = {.addresses = "10.77.0.1", .slots = "count,sum", .impair = rules, .seed = 21};
+    struct uroce_config cb = {.addresses = "10.77.0.2", .slots = "sum", .impair = rules, .seed = 22};
+    open_both(&ca, &cb);
+    struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
+    for (uint32_t i = 1; i <= 30; i++) {
+        struct uroce_wc sent, received;
+        uint32_t len = i * 3001;
+        node_fill(&a, i);
+        node_recv(&b, qb, 0, LEN, i);
+        node_send(&a, qa, UROCE_WR_SEND, 0, len, NULL, 0, i);
+        node_wait(&a, &b, 1, &sent);
+        node_wait(&b, &a, 1, &received);
+        assert_int_equal(received.byte_len, len);
+        assert_memory_equal(a.buf, b.buf, len);
+        assert_true(sent.wc_flags & received.wc_flags & UROCE_WC_SLOT_VALUE);
+        assert_int_equal(sent.slot_value, crc32c(0, a.buf, len));
+        assert_int_equal(sent.slot_value, received.slot_value);
+    }
+    char text[2048];
+    assert_int_equal(uroce_qp_slot_stat(qa, text, sizeof text), 0);
+    assert_non_null(strstr(text, "SEND"));
+    close_both(qa, qb);
+}
+
+/* A thousand connected queue pairs of one process, each used. */
+static void a_thousand_queue_pairs_work(void **state)
+{
+    (void)state;
+    enum { QPS = 1000 };
+    static struct uroce_qp *qa[QPS], *qb[QPS];
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    node_fill(&a, 77);
+    for (int i = 0; i < QPS; i++) {
+        qa[i] = node_qp(&a, UROCE_QPT_RC, 2);
+        qb[i] = node_qp(&b, UROCE_QPT_RC, 2);
+        node_connect(&a, qa[i], &b, qb[i], 0, UROCE_MTU_4096);
+    }
+    for (int i = 0; i < QPS; i++)
+        node_send(&a, qa[i], UROCE_WR_RDMA_WRITE, (size_t)i * 8192, 8192, &b, (size_t)i * 8192, (uint64_t)i);
+    for (int i = 0; i < QPS; i++) {
+        struct uroce_wc wc;
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    }
+    assert_memory_equal(a.buf, b.buf, QPS * 8192);
+    for (int i = 0; i < QPS; i++) {
+        assert_int_equal(uroce_qp_destroy(qa[i]), 0);
+        assert_int_equal(uroce_qp_destroy(qb[i]), 0);
+    }
+    node_close(&a);
+    node_close(&b);
+}
+
+/* What a device has is told: objects that are left, counters that grow, a capture that others can read. */
+static void a_device_with_objects_left_is_not_closed(void **state)
+{
+    (void)state;
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    netns_enter(&ns, 0);
+    node_open(&a, &c, 4096);
+    struct uroce_qp *qp = node_qp(&a, UROCE_QPT_RC, 2);
+    assert_int_equal(uroce_close(a.dev), -EBUSY);
+    assert_int_equal(uroce_pd_dealloc(a.pd), -EBUSY);
+    assert_int_equal(uroce_cq_destroy(a.cq), -EBUSY);
+    assert_int_equal(uroce_channel_destroy(a.channel), -EBUSY);
+    assert_int_equal(uroce_qp_destroy(qp), 0);
+    node_close(&a);
+}
+
 /* The address is taken: a clear message, and nothing left open. */
 static void a_second_device_on_an_address_is_refused_with_its_name(void **state)
 {
@@ -255,6 +333,9 @@ int main(void)
         cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
         cmocka_unit_test(a_native_wait_sleeps_and_times_out),
         cmocka_unit_test(datagrams_arrive_with_their_network_header),
+        cmocka_unit_test(slots_see_each_message_once_at_both_ends),
+        cmocka_unit_test(a_thousand_queue_pairs_work),
+        cmocka_unit_test(a_device_with_objects_left_is_not_closed),
         cmocka_unit_test(a_second_device_on_an_address_is_refused_with_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

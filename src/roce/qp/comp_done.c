@@ -40,8 +40,8 @@ static void retire(struct qp *qp, const struct sq_wqe *w, enum uroce_wc_status s
                               .vendor_err = vendor,
                               .byte_len = comp_responds(w) ? w->len : 0,
                               .qp_num = qp->num};
-        if (r->has_value) {
-            wc.slot_value = r->value;
+        if (r->has_value || w->has_value) { /* of a READ; of what was sent */
+            wc.slot_value = r->has_value ? r->value : w->value;
             wc.wc_flags = UROCE_WC_SLOT_VALUE;
         }
         cq_push(qp->send_cq, &wc, false);

@@ -119,6 +119,8 @@ struct sq_wqe {
     uint8_t flags, nsge;
     uint8_t status; /* enum uroce_wc_status: an error found on this side */
     bool begun;
+    bool has_value; /* a slot left `value` when the last packet was built */
+    uint64_t value;
     union {
         struct {
             uint64_t va, compare_add, swap;
@@ -440,6 +442,7 @@ bool recv_take(struct qp *qp, struct qp_srq *srq);
 /* A slot's verdict on the payload of a packet. *rx may become tmp, whose payload is here (bounce). */
 enum qp_verdict slot_rx(struct qp *qp, const struct qp_rx **rx, struct qp_rx *tmp, bool response, uint32_t offset,
                         bool first, bool last);
-void slot_tx(struct qp *qp, const struct qp_tx *tx, bool response, uint32_t offset, bool first, bool last);
+/* w: the request, whose completion gets the value; NULL: a READ response, which has none here. */
+void slot_tx(struct qp *qp, const struct qp_tx *tx, struct sq_wqe *w, uint32_t offset, bool first, bool last);
 
 #endif

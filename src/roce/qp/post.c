@@ -102,7 +102,7 @@ static int post_one(struct qp *qp, const struct uroce_send_wr *wr)
     w = ring_at(&qp->sq, tail);
     w->wr_id = wr->wr_id;
     w->status = UROCE_WC_SUCCESS;
-    w->begun = false;
+    w->begun = w->has_value = false;
     w->npkts = 0;
     if (len > UROCE_MSG_MAX || (qp->type == UROCE_QPT_UD && len > qp->e->cfg.ud_mtu_bytes)) {
         w->status = UROCE_WC_LOC_LEN_ERR;

@@ -446,7 +446,7 @@ static int tx_build(struct qp *qp, uint64_t now, struct sq_wqe *w, uint32_t n, s
         }
     }
     if (unlikely(qp->slots) && data)
-        slot_tx(qp, tx, false, req_bytes(qp, w, off), !off, off + 1 == w->npkts);
+        slot_tx(qp, tx, w, req_bytes(qp, w, off), !off, off + 1 == w->npkts);
     account(qp, w, n);
     if (qp_reliable(qp)) {
         sent(qp, now);

@@ -65,7 +65,7 @@ static int tx_read(struct qp *qp, struct resp_res *res, struct qp_tx *tx)
     if (!tx->retransmit) {
         res->sent = i + 1;
         if (unlikely(qp->slots))
-            slot_tx(qp, tx, true, at, !i, i + 1 == res->npkts);
+            slot_tx(qp, tx, NULL, at, !i, i + 1 == res->npkts);
     }
     if (++res->pos == res->end)
         done(&qp->resp, res);

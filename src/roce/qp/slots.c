@@ -41,20 +41,24 @@ enum qp_verdict slot_rx(struct qp *qp, const struct qp_rx **rx, struct qp_rx *tm
     return v;
 }
 
-void slot_tx(struct qp *qp, const struct qp_tx *tx, bool response, uint32_t offset, bool first, bool last)
+void slot_tx(struct qp *qp, const struct qp_tx *tx, struct sq_wqe *w, uint32_t offset, bool first, bool last)
 {
     struct qp_payload pl = {.qpn = qp->num,
                             .send = true,
                             .first = first,
                             .last = last,
-                            .response = response,
+                            .response = !w,
                             .opcode = tx->pkt.opcode,
                             .offset = offset,
                             .iov = tx->iov,
                             .niov = tx->niov,
                             .len = tx->payload_len};
-    uint64_t value;
+    uint64_t value = 0;
     bool has = false;
 
     (void)qp->e->ops.payload(qp->e->cfg.ctx, qp->user, &pl, &value, &has);
+    if (w && last && has) {
+        w->value = value;
+        w->has_value = true;
+    }
 }

@@ -97,7 +97,8 @@ struct qp_engine_ops {
     void (*mad)(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt);
     /*
      * May be NULL. Payload of a queue pair that has a slot (qp_set_slots). ret_value (last packet of a message): put
-     * into the completion as slot_value when the function sets it and returns with *ret_has_value true.
+     * into the completion (of the request at the sender, of the receive or READ at the receiver) as slot_value when it
+     * is set and returns with *ret_has_value true.
      */
     enum qp_verdict (*payload)(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
                                bool *ret_has_value);
