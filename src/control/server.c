@@ -133,6 +133,7 @@ static void *tick(void *arg)
     struct ctl_server *s = arg;
     uint64_t most = min_u64(TICK_MAX_NS, sess_limits(s->sess)->lease_ns / 8);
 
+    pthread_setname_np(pthread_self(), "pst-leases");
     for (;;) {
         uint64_t now = now_ns(), next = min_u64(sess_expire(s->sess, now), now + most);
         struct timespec until;

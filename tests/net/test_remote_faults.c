@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
@@ -578,11 +580,40 @@ static int sleeper_of_names(const char *base)
     return pst_disconnect(fs) < 0;
 }
 
-static void sleeps_beyond_its_lease(const char *how)
+/* The daemon's thread that ends sessions stands still until it is let go. */
+static pid_t hold_leases(const struct daemon *d)
+{
+    char path[300], name[32];
+    pid_t found = 0;
+    struct dirent *e;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "/proc/%d/task", d->pid);
+    dir = opendir(path);
+    assert_non_null(dir);
+    while (!found && (e = readdir(dir))) {
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/comm", d->pid, e->d_name);
+        f = fopen(path, "r");
+        if (f && fgets(name, sizeof name, f) && !strcmp(name, "pst-leases\n"))
+            found = atoi(e->d_name);
+        if (f)
+            fclose(f);
+    }
+    closedir(dir);
+    assert_true(found > 0);
+    assert_int_equal(ptrace(PTRACE_SEIZE, found, NULL, NULL), 0);
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, found, NULL, NULL), 0);
+    assert_int_equal(waitpid(found, NULL, __WALL), found);
+    return found;
+}
+
+/* leases_late: the server has not ended the old session yet when the client opens its next one. */
+static void sleeps_beyond_its_lease(const char *how, bool leases_late)
 {
     struct daemon d;
     int out[2], in[2], status;
-    pid_t pid;
+    pid_t pid, held = 0;
     char c;
 
     assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
@@ -597,12 +628,16 @@ static void sleeps_beyond_its_lease(const char *how)
     }
     assert_int_equal(read(out[0], &c, 1), 1);
     kill(pid, SIGSTOP);
+    if (leases_late)
+        held = hold_leases(&d);
     nap(2500);
     kill(pid, SIGCONT);
     nap(500);
     close(in[0]);
     close(in[1]); /* enough */
     waitpid(pid, &status, 0);
+    if (held)
+        assert_int_equal(ptrace(PTRACE_DETACH, held, NULL, NULL), 0);
     assert_int_equal(status, 0);
     close(out[0]);
     close(out[1]);
@@ -612,13 +647,20 @@ static void sleeps_beyond_its_lease(const char *how)
 static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
 {
     (void)state;
-    sleeps_beyond_its_lease("--sleeper");
+    sleeps_beyond_its_lease("--sleeper", false);
+}
+
+/* To the server the old session and its data connections are as alive as the next one. */
+static void data_of_the_next_session_takes_no_connection_of_the_old_one(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper", true);
 }
 
 static void syncs_of_a_directory_go_on_in_the_next_session(void **state)
 {
     (void)state;
-    sleeps_beyond_its_lease("--sleeper-of-names");
+    sleeps_beyond_its_lease("--sleeper-of-names", false);
 }
 
 /* Writes and reads until it is killed. */
@@ -724,6 +766,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
         cmocka_unit_test(a_client_that_slept_beyond_its_lease_goes_on),
+        cmocka_unit_test(data_of_the_next_session_takes_no_connection_of_the_old_one),
         cmocka_unit_test(syncs_of_a_directory_go_on_in_the_next_session),
         cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
         cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),

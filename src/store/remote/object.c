@@ -236,8 +236,8 @@ void remote_objects_done(struct rcont *rc)
     un_done(&rc->unsynced);
 }
 
-int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint8_t *ret_cap,
-               size_t *ret_len)
+int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
+               uint8_t *ret_cap, size_t *ret_len)
 {
     struct robject *o;
 
@@ -252,6 +252,7 @@ int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_ca
         if (!h->cap_len)
             return -ENOKEY;
         *ret_cap_id = h->cap_id;
+        *ret_epoch = h->epoch;
         if (ret_cap) {
             memcpy(ret_cap, h->cap, h->cap_len);
             *ret_len = h->cap_len;

@@ -264,12 +264,12 @@ static void read_mail(struct rqueue *q)
 
 static bool by_control(const struct pst_op *op)
 {
-    uint64_t id;
+    uint64_t id, epoch;
 
     if (op->kind == PST_OP_SYNCFS)
         return true;
     /* Directories have no capability, and what is not open has none. */
-    return op->kind == PST_OP_FSYNC && remote_cap(rcont_of(op->cont), op->ino, 0, &id, NULL, NULL) != 0;
+    return op->kind == PST_OP_FSYNC && remote_cap(rcont_of(op->cont), op->ino, 0, &id, &epoch, NULL, NULL) != 0;
 }
 
 int remote_queue_submit(struct pst_queue *pq, struct pst_op *op)

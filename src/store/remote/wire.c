@@ -74,20 +74,37 @@ static int send_bind(struct rqueue *q, uint32_t number, const uint8_t *cap, size
     return 0;
 }
 
+/*
+ * A connection belongs to one session. It goes, and all that waits for answers on it is sent again, before the first
+ * request of the next one: the server may not have ended the old session yet, and to it a capability of the next is
+ * foreign there.
+ */
+static bool of_next_session(struct rqueue *q, uint64_t epoch)
+{
+    if (epoch <= q->conn.epoch)
+        return false;
+    rq_conn_end(q);
+    return true;
+}
+
 static int bind_for(struct rqueue *q, const struct pst_op *op, uint32_t *ret_number)
 {
     uint8_t cap[DP_CAP_MAX];
-    uint64_t id;
+    uint64_t id, epoch;
     size_t len = 0;
     bool is_new;
-    int r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, NULL, NULL);
+    int r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, &epoch, NULL, NULL);
 
     if (r < 0)
         return r;
+    if (of_next_session(q, epoch))
+        return -EAGAIN;
     *ret_number = rq_conn_bind_number(q, id, &is_new);
     if (!is_new)
         return 0;
-    r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, cap, &len);
+    r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, &epoch, cap, &len);
+    if (r == 0 && of_next_session(q, epoch))
+        r = -EAGAIN;
     if (r == 0)
         r = q->conn.bind[*ret_number] == id ? send_bind(q, *ret_number, cap, len) : -EAGAIN;
     if (r < 0)
