@@ -73,6 +73,7 @@ struct uroce_device {
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
     atomic_uint_fast64_t deadline;  /* as of the last drive */
+    atomic_bool helper_drives;      /* the device's own thread has or wants the lock */
     atomic_int waiters;             /* threads that sleep on the ports themselves (native wait) */
     pthread_mutex_t bells_lock;
     struct list bells; /* struct uroce_qp and struct uroce_srq users whose queue the engine has to look at */
@@ -177,6 +178,8 @@ struct uroce_qp {
 
 /* Drives the device if nobody else does; else whoever does will look once more. Never blocks. */
 void dev_drive(struct uroce_device *dev);
+/* The same by the device's own thread. */
+void dev_drive_helper(struct uroce_device *dev);
 /* The same from a program's own poll: the helper thread stands back for a while. */
 void dev_drive_polled(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */

@@ -1,12 +1,13 @@
 /*
  * Who drives the device. A thread that polls or posts takes the device's lock if it is free, and does all there is to
  * do: receive, deadlines, send. If it is taken, the holder looks again before it leaves: `pending` is set before the
- * try, and read after each unlock, so that no wish is lost.
+ * try, and read after each unlock, so that no wish is lost (a poll has none: dev_drive_polled).
  */
 #include "dev.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 
 void dev_ring(struct uroce_qp *qp)
 {
@@ -75,20 +76,44 @@ static void work_rounds(struct uroce_device *dev)
         dev_thread_wake(dev);
 }
 
+static bool drive_once(struct uroce_device *dev)
+{
+    if (pthread_mutex_trylock(&dev->lock))
+        return false;
+    atomic_store(&dev->pending, false);
+    work_rounds(dev);
+    pthread_mutex_unlock(&dev->lock);
+    return true;
+}
+
 void dev_drive(struct uroce_device *dev)
 {
     atomic_store(&dev->pending, true);
-    while (atomic_load(&dev->pending) && pthread_mutex_trylock(&dev->lock) == 0) {
-        atomic_store(&dev->pending, false);
-        work_rounds(dev);
-        pthread_mutex_unlock(&dev->lock);
-    }
+    while (atomic_load(&dev->pending) && drive_once(dev))
+        ;
 }
 
+void dev_drive_helper(struct uroce_device *dev)
+{
+    atomic_store(&dev->helper_drives, true);
+    dev_drive(dev);
+    atomic_store(&dev->helper_drives, false);
+}
+
+/*
+ * A poll that finds the lock taken sets no `pending`: it has no wish of its own, and comes again, or the sockets wake
+ * the helper. Else a program that polls would keep the helper at work for good, in whose way it stands if both have one
+ * core; for the same reason it lets the helper have the core.
+ */
 void dev_drive_polled(struct uroce_device *dev)
 {
     atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
-    dev_drive(dev);
+    if (drive_once(dev)) {
+        while (atomic_load(&dev->pending) && drive_once(dev))
+            ;
+    } else if (atomic_load(&dev->helper_drives)) {
+        sched_yield();
+    }
 }
 
 void dev_lock(struct uroce_device *dev)
@@ -145,7 +170,10 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
         if (ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL) > 0 && fds[holder].revents)
             atomic_store(&dev->holder_ready, true);
     }
-    if (helper)
-        atomic_store(&dev->sleeps_until, 0);
-    dev_drive(dev);
+    if (!helper) {
+        dev_drive(dev);
+        return;
+    }
+    atomic_store(&dev->sleeps_until, 0);
+    dev_drive_helper(dev);
 }

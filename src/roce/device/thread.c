@@ -43,7 +43,7 @@ static void *run(void *arg)
             drain(dev->wake_fd);
         /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of. */
         if (atomic_load(&dev->deadline) <= now_ns())
-            dev_drive(dev);
+            dev_drive_helper(dev);
     }
     return NULL;
 }
