@@ -86,25 +86,17 @@ static bool drive_once(struct uroce_device *dev)
     return true;
 }
 
-static void drive_pending(struct uroce_device *dev)
-{
-    while (atomic_load(&dev->pending) && drive_once(dev))
-        ;
-}
-
 void dev_drive(struct uroce_device *dev)
 {
-    atomic_fetch_add(&dev->driving, 1);
     atomic_store(&dev->pending, true);
-    drive_pending(dev);
-    atomic_fetch_sub(&dev->driving, 1);
+    while (atomic_load(&dev->pending) && drive_once(dev))
+        ;
 }
 
 void dev_drive_helper(struct uroce_device *dev)
 {
     atomic_store(&dev->helper_drives, true);
-    atomic_store(&dev->pending, true);
-    drive_pending(dev);
+    dev_drive(dev);
     atomic_store(&dev->helper_drives, false);
 }
 
@@ -116,13 +108,12 @@ void dev_drive_helper(struct uroce_device *dev)
 void dev_drive_polled(struct uroce_device *dev)
 {
     atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
-    atomic_fetch_add(&dev->driving, 1);
-    bool driven = drive_once(dev);
-    if (driven)
-        drive_pending(dev);
-    atomic_fetch_sub(&dev->driving, 1);
-    if (!driven && atomic_load(&dev->helper_drives))
+    if (drive_once(dev)) {
+        while (atomic_load(&dev->pending) && drive_once(dev))
+            ;
+    } else if (atomic_load(&dev->helper_drives)) {
         sched_yield();
+    }
 }
 
 void dev_lock(struct uroce_device *dev)

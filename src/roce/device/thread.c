@@ -11,11 +11,11 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-/* Until when the device is in other hands; 0: in ours. A long drive is not absence: we would only wait for its end. */
+/* Until when the device is in other hands; 0: in ours. */
 static uint64_t stand_back_until(struct uroce_device *dev, uint64_t now)
 {
     uint64_t polled = atomic_load_explicit(&dev->polled_ns, memory_order_relaxed);
-    if (atomic_load(&dev->waiters) > 0 || atomic_load(&dev->driving) > 0)
+    if (atomic_load(&dev->waiters) > 0)
         return now + DEV_STAND_BACK_NS;
     return polled + DEV_STAND_BACK_NS > now ? polled + DEV_STAND_BACK_NS : 0;
 }
