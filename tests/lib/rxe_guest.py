@@ -33,7 +33,7 @@ KERNEL = "linux-image-amd64"  # the cloud kernel has no rdma_rxe
 MODULES = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 PROGRAMS = ["/bin/ip", "/usr/bin/rdma", "/usr/bin/ibv_*", "/usr/bin/ib_*_bw", "/usr/bin/ib_*_lat", "/usr/bin/rping",
             "/usr/bin/ucmatose", "/usr/bin/udaddy", "/usr/lib/*/libibverbs/librxe-*.so"]
-APPLETS = ["sh", "mount", "mkdir", "insmod", "cat", "grep", "sleep", "echo", "dmesg", "kill", "ls", "true", "false"]
+APPLETS = ["sh", "mount", "mkdir", "insmod", "cat", "grep", "sleep", "echo", "dmesg", "kill", "ls", "ping", "true", "false"]
 INIT = """#!/bin/sh
 export PATH=/usr/bin:/bin
 mkdir -p /proc /sys /dev /tmp
@@ -46,6 +46,7 @@ echo 0 >/proc/sys/net/ipv6/conf/all/accept_ra
 /bin/ip link set eth0 up
 rdma link add rxe0 type rxe netdev eth0
 until grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do sleep 0.1; done
+until ping -6 -c 1 -W 1 {host6} >/dev/null; do sleep 0.1; done # a queue pair needs the neighbour at RTR
 echo ready
 exec /bin/rxe_agent {port}
 """
@@ -160,7 +161,7 @@ def image(kernel_dir, programs):
     entries = [(f.lstrip("/"), 0o40755, b"") for f in sorted(folders) if f != "/"]
     entries += [(name.lstrip("/"), 0o100755, pathlib.Path(f).read_bytes()) for name, f in sorted(files.items())]
     entries += [(f"bin/{a}", 0o120777, b"busybox") for a in APPLETS]
-    init = INIT.format(modules=order, mtu=MTU, guest4=GUEST4, guest6=GUEST6, port=AGENT_PORT)
+    init = INIT.format(modules=order, mtu=MTU, guest4=GUEST4, guest6=GUEST6, host6=HOST6, port=AGENT_PORT)
     return cpio(entries + [("init", 0o100755, init.encode())])
 
 
