@@ -26,7 +26,7 @@ static void drop(struct rcont *rc, struct rhandle *h)
 
 /* ---- opening ---- */
 
-static int handle_of(struct remote *r, const PB(OpenReply) *in, int accmode, const struct pst_cred *cred,
+static int handle_of(struct remote *r, const PB(OpenReply) * in, int accmode, const struct pst_cred *cred,
                      uint64_t epoch, struct rhandle *ret)
 {
     if (in->capability.len > DP_CAP_MAX)
@@ -81,7 +81,7 @@ static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
 }
 
 /* Takes an answer: 0, -ECONNRESET when its session has ended meanwhile (ask again), or -errno. */
-static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) *in, int accmode,
+static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) * in, int accmode,
                      const struct pst_cred *cred, uint64_t epoch)
 {
     struct remote *r = remote_of(c->store);
@@ -114,8 +114,12 @@ static int open_call(struct pst_cont *c, uint64_t ino, int accmode, bool trunc, 
     in.truncate = trunc;
     req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_OPEN;
     req.open = &in;
-    *ret = (struct session_call){.req = &req, .header = &header, .container = &rcont_of(c)->handle, .cred = cred,
-                                 .record = !resume, .resume = resume};
+    *ret = (struct session_call){.req = &req,
+                                 .header = &header,
+                                 .container = &rcont_of(c)->handle,
+                                 .cred = cred,
+                                 .record = !resume,
+                                 .resume = resume};
     e = session_call(remote_of(c->store)->session, ret);
     if (e == 0 && ret->reply->op_case != PENSTOCK__V1__NAMESPACE_REPLY__OP_OPEN) {
         session_call_done(ret);
@@ -270,7 +274,8 @@ void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history)
     un_note(&rc->unsynced, ino, history, UN_DATA);
 }
 
-void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history, uint32_t flags)
+void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history,
+                  uint32_t flags)
 {
     scoped_lock(&rc->lock);
     un_note(&rc->unsynced, dir, history, UN_NAME);
@@ -323,20 +328,28 @@ void remote_new_history(struct rcont *rc, uint64_t history)
 
 /* ---- a small file's bytes ---- */
 
-static uint64_t write_handle(struct rcont *rc, uint64_t ino)
+#define WRITE_SESSIONS 8 /* sessions that may end, one after the other, under one write */
+
+/* The handle to write by, and the session that it is of. */
+static int write_handle(struct rcont *rc, uint64_t ino, uint64_t *ret_handle, uint64_t *ret_epoch)
 {
     struct robject *o;
 
     scoped_lock(&rc->lock);
     o = find(rc, ino);
+    if (o && o->err)
+        return o->err;
     for (size_t i = 0; o && i < OBJ_HANDLES; i++)
-        if (covers(&o->h[i], W_OK))
-            return o->h[i].handle;
-    return 0;
+        if (covers(&o->h[i], W_OK)) {
+            *ret_handle = o->h[i].handle;
+            *ret_epoch = o->h[i].epoch;
+            return 0;
+        }
+    return -EBADF;
 }
 
-static int write_call(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable,
-                      uint64_t *ret_epoch)
+static int write_call(struct pst_cont *c, uint64_t ino, uint64_t handle, uint64_t offset, const void *data, size_t len,
+                      bool durable, uint64_t *ret_epoch)
 {
     PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
     PB(Header) header = PENSTOCK__V1__HEADER__INIT;
@@ -346,7 +359,7 @@ static int write_call(struct pst_cont *c, uint64_t ino, uint64_t offset, const v
 
     in.header = &header;
     in.ino = ino;
-    in.handle = write_handle(rcont_of(c), ino);
+    in.handle = handle;
     in.offset = offset;
     in.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
     in.durable = durable;
@@ -358,12 +371,36 @@ static int write_call(struct pst_cont *c, uint64_t ino, uint64_t offset, const v
     return r;
 }
 
+/*
+ * A request that was under way when its session ended is repeated in the next one, which does not know the handle and
+ * refuses it; nothing was done then. So it is made anew with the handle that the object has there, or ends with the
+ * reason why it has none.
+ */
+static int write_in_any_session(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len,
+                                bool durable, uint64_t *ret_epoch)
+{
+    struct rcont *rc = rcont_of(c);
+    uint64_t handle, epoch;
+
+    for (int tries = 0; tries < WRITE_SESSIONS; tries++) {
+        int r = write_handle(rc, ino, &handle, &epoch);
+
+        if (r)
+            return r;
+        r = write_call(c, ino, handle, offset, data, len, durable, ret_epoch);
+        if (r != -EBADF || *ret_epoch == epoch)
+            return r;
+        remote_reopen(remote_of(c->store), rc);
+    }
+    return -ESTALE;
+}
+
 int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
 {
     struct rcont *rc = rcont_of(c);
     struct session *s = remote_of(c->store)->session;
     uint64_t epoch = session_epoch(s), history = session_history(s), mark = durable ? remote_mark(rc) : 0, by;
-    int r = write_call(c, ino, offset, data, len, durable, &by);
+    int r = write_in_any_session(c, ino, offset, data, len, durable, &by);
 
     if (r < 0)
         return r;
