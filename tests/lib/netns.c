@@ -80,4 +80,8 @@ void netns_pair_make(struct netns_pair *n, int mtu)
                  "ip addr add fd77::%d/64 dev %s nodad && ip link set %s up",
                  dev, mtu, i + 1, dev, i + 1, dev, dev);
     }
+    /* Until the kernel has seen both ends up, a device may drop what it is to send. */
+    for (int i = 0; i < 2; i++)
+        netns_sh(n, i, "until ip link show dev %s | grep -q 'state UP'; do sleep 0.01; done; sleep 0.02",
+                 i ? "vb" : "va");
 }
