@@ -1,8 +1,8 @@
 /*
- * Loss of power: a writer works on a store that lies on the recording file system (recfs.h), and marks in the trace what
- * the store has acknowledged as durable. For many moments of the trace the disk is built as a power loss may leave it,
- * the store is opened on it, and everything acknowledged before that moment must be there, whole, and `check` clean.
- * One series with all flushes removed must fail: else this test would prove nothing.
+ * Loss of power: a writer works on a store that lies on the recording file system (recfs.h), and marks in the trace
+ * what the store has acknowledged as durable. For many moments of the trace the disk is built as a power loss may leave
+ * it, the store is opened on it, and everything acknowledged before that moment must be there, whole, and `check`
+ * clean. One series with all flushes removed must fail: else this test would prove nothing.
  *
  * The same writer is also killed (SIGKILL) at random moments on an ordinary file system, where its marks go to a file.
  *
@@ -91,8 +91,8 @@ static bool recent;
 static void open_store(struct work *w, const char *dir, bool create)
 {
     char url[512], err[512] = "";
-    struct pst_option opts[] = {{"create", create ? "1" : "0"}, {"size", "67108864"}, {"sync_ms", "200"},
-                                {"recent", recent ? "1" : "0"}};
+    struct pst_option opts[] = {
+        {"create", create ? "1" : "0"}, {"size", "67108864"}, {"sync_ms", "200"}, {"recent", recent ? "1" : "0"}};
     struct pst_pool_info pool = {.label = "p", .mode = 0777};
     struct pst_cont_props props = {.chunk_size = 64 * KiB};
     int r;
@@ -129,8 +129,14 @@ static void close_store(struct work *w)
 static int64_t data_op(struct work *w, enum pst_op_kind kind, uint64_t ino, uint64_t off, size_t len, uint32_t flags)
 {
     struct iovec iov = {w->buf, len};
-    struct pst_op op = {.kind = kind, .flags = flags, .cont = w->c, .ino = ino, .offset = off, .length = len,
-                        .iov = &iov, .iovcnt = len ? 1 : 0};
+    struct pst_op op = {.kind = kind,
+                        .flags = flags,
+                        .cont = w->c,
+                        .ino = ino,
+                        .offset = off,
+                        .length = len,
+                        .iov = &iov,
+                        .iovcnt = len ? 1 : 0};
     return pst_queue_run(w->q, &op);
 }
 
@@ -366,7 +372,8 @@ static void clean(const char *dir)
         die("cannot clean %s", dir);
 }
 
-static pid_t state_begin(const struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir, bool quiet)
+static pid_t state_begin(const struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir,
+                         bool quiet)
 {
     struct promise p = {0};
     struct rng r;
@@ -413,20 +420,32 @@ static struct recfs *record(const char *base, uint64_t seed)
     char mnt[300], sub[400], ack[400];
     struct recfs *fs;
     pid_t pid;
-    int st;
+    int st, go[2];
+    char one = 1;
 
     snprintf(mnt, sizeof mnt, "%s/mnt", base);
     snprintf(sub, sizeof sub, "%s/store", mnt);
     snprintf(ack, sizeof ack, "%s/ack", mnt);
     mkdir(mnt, 0755);
+    /* Before the mount's thread: a sanitizer's allocator may be locked by it at the moment of a fork. */
+    if (pipe2(go, O_CLOEXEC))
+        die("pipe");
+    pid = fork();
+    if (pid == 0) {
+        close(go[1]);
+        if (read(go[0], &one, 1) != 1)
+            _exit(0);
+        writer(sub, ack, seed);
+    }
+    close(go[0]);
     fs = recfs_mount(mnt);
     if (!fs) {
         fprintf(stderr, "skipped: cannot mount FUSE here: %s\n", strerror(errno));
         exit(77);
     }
-    pid = fork();
-    if (pid == 0)
-        writer(sub, ack, seed);
+    if (write(go[1], &one, 1) != 1)
+        die("the writer is gone");
+    close(go[1]);
     waitpid(pid, &st, 0);
     recfs_unmount(fs);
     rmdir(mnt);
@@ -488,7 +507,8 @@ static int power_of_writer(const char *base, int states, uint64_t seed, bool *re
     rng_seed(&r, seed);
     for (int i = 0; i < 2; i++)
         snprintf(two[i].disk, sizeof two[i].disk, "%s/disk%d", base, i);
-    printf("seed %llu, %zu changes and flushes recorded, %d states\n", (unsigned long long)seed, recfs_length(fs), states);
+    printf("seed %llu, %zu changes and flushes recorded, %d states\n", (unsigned long long)seed, recfs_length(fs),
+           states);
     fflush(stdout);
     for (int i = 0; i < states; i++) {
         struct under_way *u = &two[i & 1];
@@ -498,7 +518,8 @@ static int power_of_writer(const char *base, int states, uint64_t seed, bool *re
     }
     failed += state_end(&two[0], base) + state_end(&two[1], base);
     for (int i = 0; i < 20 && !caught; i++)
-        caught = !verify_end(state_begin(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, two[0].disk, true));
+        caught =
+            !verify_end(state_begin(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, two[0].disk, true));
     recfs_free(fs);
     *ret_caught = caught;
     return failed;
@@ -510,8 +531,10 @@ static int power_main(const char *base, int states, uint64_t seed)
     bool caught = true, c;
 
     for (int done = 0; done < states; done += STATES_PER_WRITER, caught &= c)
-        failed += power_of_writer(base, states - done < STATES_PER_WRITER ? states - done : STATES_PER_WRITER, seed++, &c);
-    printf("%d of %d states wrong; without flushes %s\n", failed, states, caught ? "a loss is noticed" : "NOTHING is noticed");
+        failed +=
+            power_of_writer(base, states - done < STATES_PER_WRITER ? states - done : STATES_PER_WRITER, seed++, &c);
+    printf("%d of %d states wrong; without flushes %s\n", failed, states,
+           caught ? "a loss is noticed" : "NOTHING is noticed");
     return failed || !caught;
 }
 
@@ -532,9 +555,9 @@ static int kill_main(const char *base, int states, uint64_t seed)
 int main(int argc, char **argv)
 {
     bool power = argc > 1 && !strcmp(argv[1], "power"), extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    int states = argc > 2  ? atoi(argv[2])
-                 : power   ? (extended ? POWER_STATES_EXTENDED : POWER_STATES)
-                           : (extended ? KILLS_EXTENDED : KILLS);
+    int states = argc > 2 ? atoi(argv[2])
+                 : power  ? (extended ? POWER_STATES_EXTENDED : POWER_STATES)
+                          : (extended ? KILLS_EXTENDED : KILLS);
     int r;
     const char *env = getenv("PENSTOCK_SEED"), *tmp = getenv("TMPDIR");
     uint64_t seed = argc > 3 ? strtoull(argv[3], NULL, 0) : env ? strtoull(env, NULL, 0) : 1;
@@ -544,7 +567,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: powerloss power|kill [STATES [SEED]]\n");
         return 2;
     }
-    snprintf(base, sizeof base, "%s/penstock-powerloss.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(base, sizeof base, "%s/penstock-powerloss.XXXXXX",
+             tmp                        ? tmp
+             : access("/dev/shm", W_OK) ? "/tmp"
+                                        : "/dev/shm");
     if (!mkdtemp(base))
         die("mkdtemp: %s", strerror(errno));
     recent = !power;
