@@ -148,7 +148,6 @@ struct uroce_qp_init {
     struct uroce_xrcd *xrcd;
     struct uroce_qp_cap cap;
     int sq_sig_all;
-    void *context;
 };
 int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struct uroce_qp **ret);
 int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsigned int mask);

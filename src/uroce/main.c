@@ -1,8 +1,8 @@
 /* The `uroce` command. */
 #include "roce/device_holder.h"
+#include "roce/wire_gid.h"
 #include "uroce/uroce.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -74,11 +74,8 @@ static int cmd_holder(int argc, char **argv)
 
 static void print_gid(unsigned index, const union uroce_gid *g)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    char text[INET6_ADDRSTRLEN];
-    bool v4 = memcmp(g->raw, mapped, sizeof mapped) == 0;
-    inet_ntop(v4 ? AF_INET : AF_INET6, g->raw + (v4 ? 12 : 0), text, sizeof text);
-    printf("  gid %-3u %s, RoCE v2\n", index, text);
+    char text[WIRE_GID_TEXT];
+    printf("  gid %-3u %s, RoCE v2\n", index, wire_gid_text(g, text));
 }
 
 static int cmd_devices(int argc)

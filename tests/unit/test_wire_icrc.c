@@ -99,6 +99,25 @@ static void it_is_the_crc_of_the_annex(void **state)
     }
 }
 
+/* Only ::ffff:0:0/96 is IPv4: addresses that begin with zeros as it does are not. */
+static void ipv4_is_told_from_ipv6(void **state)
+{
+    static const union uroce_gid v4 = {.raw = {[10] = 0xff, [11] = 0xff, 192, 0, 2, 7}}, loopback = {.raw = {[15] = 1}};
+    char text[WIRE_GID_TEXT];
+    struct wire_flow f;
+    (void)state;
+    assert_true(wire_gid_is_v4(&v4));
+    assert_false(wire_gid_is_v4(&loopback));
+    assert_string_equal(wire_gid_text(&v4, text), "192.0.2.7");
+    assert_string_equal(wire_gid_text(&loopback, text), "::1");
+    wire_flow_init(&f, &v4, &v4, 1, 2);
+    assert_false(f.v6);
+    assert_memory_equal(f.dst, v4.raw + 12, 4);
+    wire_flow_init(&f, &loopback, &loopback, 1, 2);
+    assert_true(f.v6);
+    assert_memory_equal(f.src, loopback.raw, 16);
+}
+
 static void what_routers_change_is_not_covered(void **state)
 {
     struct wire_flow f = {.v6 = true, .dst_port = WIRE_UDP_PORT};
@@ -279,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_the_crc_of_the_annex),
+        cmocka_unit_test(ipv4_is_told_from_ipv6),
         cmocka_unit_test(what_routers_change_is_not_covered),
         cmocka_unit_test(both_ways_to_multiply_agree),
         cmocka_unit_test(packets_of_a_run_have_the_same_icrc_as_alone),

@@ -20,25 +20,6 @@ static uint32_t link_mtu(const char *ifname)
     return fd >= 0 && ioctl(fd, SIOCGIFMTU, &r) == 0 && r.ifr_mtu > 0 ? (uint32_t)r.ifr_mtu : 1500;
 }
 
-static bool gid_of(const struct sockaddr *sa, union uroce_gid *ret, uint32_t *ret_scope)
-{
-    memset(ret, 0, sizeof *ret);
-    *ret_scope = 0;
-    if (sa->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)sa;
-        ret->raw[10] = ret->raw[11] = 0xff;
-        memcpy(ret->raw + 12, &in->sin_addr, 4);
-        return true;
-    }
-    if (sa->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)sa;
-        memcpy(ret->raw, &in->sin6_addr, 16);
-        *ret_scope = in->sin6_scope_id;
-        return true;
-    }
-    return false;
-}
-
 static enum rank rank_of(const struct ifaddrs *i)
 {
     bool v6 = i->ifa_addr->sa_family == AF_INET6;
@@ -53,7 +34,7 @@ static enum rank rank_of(const struct ifaddrs *i)
 static void entry_of(const struct ifaddrs *i, struct dev_address *ret)
 {
     memset(ret, 0, sizeof *ret);
-    gid_of(i->ifa_addr, &ret->addr.gid, &ret->addr.scope_id);
+    port_addr_from(i->ifa_addr, &ret->addr);
     ret->addr.udp_port = PORT_UDP;
     ret->link_mtu = link_mtu(i->ifa_name);
     snprintf(ret->ifname, sizeof ret->ifname, "%s", i->ifa_name);
@@ -141,9 +122,7 @@ int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_
     if (attr->sgid_index >= dev->nports || attr->flow_label > 0xfffff)
         return -EINVAL;
     struct dev_port *p = &dev->ports[attr->sgid_index];
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    bool v4 = memcmp(attr->dgid.raw, mapped, sizeof mapped) == 0;
-    if (v4 != (memcmp(p->at.addr.gid.raw, mapped, sizeof mapped) == 0))
+    if (wire_gid_is_v4(&attr->dgid) != wire_gid_is_v4(&p->at.addr.gid))
         return -EINVAL;
     uint16_t wanted = (uint16_t)(WIRE_UDP_SPORT_MIN | (flow_hash & 0x3fff));
     *ret = (struct qp_path){

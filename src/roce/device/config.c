@@ -29,9 +29,8 @@ static int env_switch(const char *name, int *value, char *err, size_t err_size)
     return 0;
 }
 
-int dev_config_init(struct dev_config *ret, const struct uroce_config *cfg, char *err, size_t err_size)
+int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, char *err, size_t err_size)
 {
-    struct uroce_config *c = &ret->c;
     *c = cfg ? *cfg : (struct uroce_config){.congestion_control = -1};
     int r = own(&c->addresses, "UROCE_ADDRESS");
     int r2 = own(&c->capture, "UROCE_CAPTURE");
@@ -39,28 +38,27 @@ int dev_config_init(struct dev_config *ret, const struct uroce_config *cfg, char
     int r4 = own(&c->impair, "UROCE_IMPAIR");
     int r5 = own(&c->slots, "UROCE_SLOTS");
     if (r || r2 || r3 || r4 || r5) {
-        dev_config_done(ret);
+        dev_config_done(c);
         return -ENOMEM;
     }
     int cc = c->congestion_control < 0 ? 1 : c->congestion_control;
     r = 0;
-    if (!cfg) {
+    if (!cfg)
         r = env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
-    }
     if (!r && c->congestion_control < 0)
         r = env_switch("UROCE_CONGESTION_CONTROL", &cc, err, err_size);
     c->congestion_control = cc;
     if (r)
-        dev_config_done(ret);
+        dev_config_done(c);
     return r;
 }
 
-void dev_config_done(struct dev_config *c)
+void dev_config_done(struct uroce_config *c)
 {
-    free((char *)(uintptr_t)c->c.addresses);
-    free((char *)(uintptr_t)c->c.capture);
-    free((char *)(uintptr_t)c->c.capture_filter);
-    free((char *)(uintptr_t)c->c.impair);
-    free((char *)(uintptr_t)c->c.slots);
+    free((char *)(uintptr_t)c->addresses);
+    free((char *)(uintptr_t)c->capture);
+    free((char *)(uintptr_t)c->capture_filter);
+    free((char *)(uintptr_t)c->impair);
+    free((char *)(uintptr_t)c->slots);
     memset(c, 0, sizeof *c);
 }

@@ -53,10 +53,6 @@ struct dev_port {
     struct port_addr rx_from, rx_to;
 };
 
-struct dev_config {
-    struct uroce_config c; /* strings owned */
-};
-
 struct uroce_device {
     pthread_mutex_t lock;
     struct qp_engine *engine;
@@ -64,8 +60,8 @@ struct uroce_device {
     int nports;
     struct wire_icrc_tab icrc;
     struct uroce_counters counters; /* what the engine does not see: ICRC, malformed packets, ports */
-    struct dev_config cfg;
-    uint64_t instance; /* random: told in the hello */
+    struct uroce_config cfg;        /* strings owned */
+    uint64_t instance;              /* random: told in the hello */
     uint8_t machine[16];
     uint64_t fork_generation;
 
@@ -152,7 +148,6 @@ struct uroce_srq {
     struct uroce_device *dev;
     struct qp_srq *qp;
     pthread_mutex_t lock;
-    uint32_t max_sge;
 };
 
 struct uroce_qp {
@@ -166,7 +161,6 @@ struct uroce_qp {
     struct slot_chain *slots; /* or NULL */
     uint32_t path_overhead;
     enum uroce_qp_type type;
-    void *context;
     struct qp_path path; /* of the connection, RTR and on */
     uint32_t dest_qpn;
     bool connected;
@@ -210,8 +204,6 @@ bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);
 void dev_held_drop(struct dev_port *p);
 int dev_tx_init(struct uroce_device *dev);
 void dev_tx_done(struct uroce_device *dev);
-/* The flow of a packet with these addresses, as the ICRC covers it. */
-void dev_flow(const struct port_addr *from, const struct port_addr *to, struct wire_flow *ret);
 
 /* ---- thread.c ---- */
 
@@ -221,9 +213,9 @@ void dev_thread_wake(struct uroce_device *dev);
 
 /* ---- config.c, address.c ---- */
 
-/* Environment, defaults and checks: *ret owns its strings. -EINVAL and a line in err. */
-int dev_config_init(struct dev_config *ret, const struct uroce_config *cfg, char *err, size_t err_size);
-void dev_config_done(struct dev_config *c);
+/* Environment, defaults and checks: *c owns its strings. -EINVAL and a line in err. */
+int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, char *err, size_t err_size);
+void dev_config_done(struct uroce_config *c);
 /* The addresses of the device in the order of its GID table. Number, or -errno and a line in err. */
 int dev_addresses(const char *list, struct dev_address *ret, int max, char *err, size_t err_size);
 /* Resolves a GID index and a peer's GID. -EINVAL: no such index, families that differ. */

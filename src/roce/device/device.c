@@ -47,7 +47,7 @@ static const struct qp_engine_ops engine_ops = {
 /* Capture and impairment stand on the port: the capture sees what the impairment lets through from below. */
 static int stack_port(struct uroce_device *dev, struct dev_port *p, int index, char *err, size_t err_size)
 {
-    const struct uroce_config *c = &dev->cfg.c;
+    const struct uroce_config *c = &dev->cfg;
     struct port *on;
     int r = 0;
     if (c->capture) {
@@ -77,7 +77,7 @@ static int stack_port(struct uroce_device *dev, struct dev_port *p, int index, c
 static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
 {
     struct dev_address at[DEV_ADDRESSES_MAX];
-    int n = dev_addresses(dev->cfg.c.addresses, at, DEV_ADDRESSES_MAX, err, err_size);
+    int n = dev_addresses(dev->cfg.addresses, at, DEV_ADDRESSES_MAX, err, err_size);
     if (n < 0)
         return n;
     int joined = holder_client_join(&dev->holder, err, err_size);
@@ -87,7 +87,7 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
         struct dev_port *p = &dev->ports[i];
         p->at = at[i];
         list_init(&p->held);
-        struct port_udp_config uc = {.local = at[i].addr, .rcvbuf_bytes = dev->cfg.c.rcvbuf_bytes, .fd = -1};
+        struct port_udp_config uc = {.local = at[i].addr, .rcvbuf_bytes = dev->cfg.rcvbuf_bytes, .fd = -1};
         if (!joined) {
             uc.fd = holder_client_socket(&dev->holder, &at[i].addr, err, err_size);
             if (uc.fd < 0)
@@ -123,13 +123,13 @@ static uint32_t window_bytes(const struct uroce_device *dev)
 static int open_engine(struct uroce_device *dev)
 {
     struct qp_engine_config ec = {
-        .seed = dev->cfg.c.seed,
+        .seed = dev->cfg.seed,
         .qpn_slot = dev->holder.slot,
         .window_pkts = WINDOW_PKTS,
         .window_bytes = window_bytes(dev),
         .total_bytes = buffer_bytes(dev) / 4 * 3, /* so that hundreds of busy queue pairs do not drown it */
         .ack_every = ACK_EVERY,
-        .dcqcn = {.enabled = dev->cfg.c.congestion_control},
+        .dcqcn = {.enabled = dev->cfg.congestion_control},
         .ops = &engine_ops,
         .ctx = dev,
     };
@@ -222,7 +222,7 @@ int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *
         r = open_ports(dev, err, err_size);
     if (!r)
         r = open_engine(dev);
-    if (!r && !dev->cfg.c.no_thread)
+    if (!r && !dev->cfg.no_thread)
         r = dev_thread_start(dev);
     if (r) {
         if (err_size && !err[0])
@@ -249,7 +249,7 @@ void uroce_query_device(struct uroce_device *dev, struct uroce_device_attr *ret)
 {
     int mtu = WIRE_MTU_4096;
     for (int i = 0; i < dev->nports; i++) {
-        int m = wire_mtu_for_link(dev->ports[i].at.link_mtu, dev->ports[i].at.addr.gid.raw[0] != 0);
+        int m = wire_mtu_for_link(dev->ports[i].at.link_mtu, !wire_gid_is_v4(&dev->ports[i].at.addr.gid));
         if (m > 0 && m < mtu)
             mtu = m;
     }

@@ -37,7 +37,7 @@ static void send_hello(struct uroce_device *dev, const struct uroce_qp *qp, enum
 
 void dev_hello_start(struct uroce_device *dev, struct uroce_qp *qp)
 {
-    if (dev->cfg.c.no_selective || (qp->type != UROCE_QPT_RC && qp->type != UROCE_QPT_XRC_SEND))
+    if (dev->cfg.no_selective || (qp->type != UROCE_QPT_RC && qp->type != UROCE_QPT_XRC_SEND))
         return;
     dev_hello_cancel(dev, qp);
     struct dev_hello *h = calloc(1, sizeof *h);
@@ -102,7 +102,7 @@ void dev_hello_mad(struct uroce_device *dev, const struct qp_path *from, const s
     if (pkt->qkey != WIRE_QKEY_GSI || wire_hello_decode(pkt->payload, pkt->payload_len, &h))
         return;
     struct uroce_qp *qp = party(dev, from, &h);
-    if (!qp || dev->cfg.c.no_selective)
+    if (!qp || dev->cfg.no_selective)
         return;
     if (h.caps & WIRE_HELLO_SACK) {
         struct qp_peer peer = {.selective_repeat = true};

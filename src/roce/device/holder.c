@@ -5,11 +5,10 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "roce/wire.h"
+#include "roce/wire_gid.h"
 #include "roce/wire_mad.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,13 +110,6 @@ static bool same_addr(const struct port_addr *a, const struct port_addr *b)
     return memcmp(&a->gid, &b->gid, sizeof a->gid) == 0 && a->scope_id == b->scope_id;
 }
 
-static void addr_text(const struct port_addr *a, char ret[INET6_ADDRSTRLEN])
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    bool v4 = memcmp(a->gid.raw, mapped, sizeof mapped) == 0;
-    inet_ntop(v4 ? AF_INET : AF_INET6, a->gid.raw + (v4 ? 12 : 0), ret, INET6_ADDRSTRLEN);
-}
-
 /* The keeper gets a copy of each socket, so that the group lives on when the worker dies. */
 static int tell_keeper(struct holder *h, const struct held *held)
 {
@@ -134,8 +126,8 @@ static int tell_keeper(struct holder *h, const struct held *held)
 
 static int hold_address(struct holder *h, const struct port_addr *addr, struct held **ret, char *text)
 {
-    char name[INET6_ADDRSTRLEN];
-    addr_text(addr, name);
+    char name[WIRE_GID_TEXT];
+    wire_gid_text(&addr->gid, name);
     for (unsigned i = 0; i < h->nheld; i++)
         if (same_addr(&h->held[i].addr, addr)) {
             *ret = &h->held[i];
@@ -240,22 +232,6 @@ static uint32_t slot_of(const uint8_t *data, size_t len)
     return hello.dest_qp >> 16;
 }
 
-static void from_sockaddr(const struct sockaddr_storage *s, struct port_addr *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    if (s->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const void *)s;
-        memcpy(ret->gid.raw, &in->sin6_addr, 16);
-        ret->scope_id = in->sin6_scope_id;
-        ret->udp_port = ntohs(in->sin6_port);
-    } else {
-        const struct sockaddr_in *in = (const void *)s;
-        ret->gid.raw[10] = ret->gid.raw[11] = 0xff;
-        memcpy(ret->gid.raw + 12, &in->sin_addr, 4);
-        ret->udp_port = ntohs(in->sin_port);
-    }
-}
-
 static void pass_on(struct holder *h, const struct held *held)
 {
     for (int i = 0; i < 64; i++) {
@@ -271,7 +247,7 @@ static void pass_on(struct holder *h, const struct held *held)
         if (!c)
             continue;
         m.len = (uint16_t)n;
-        from_sockaddr(&from, &m.from);
+        port_addr_from((struct sockaddr *)&from, &m.from);
         holder_send(c->sock, &m, -1); /* full: lost, as on a wire */
     }
 }

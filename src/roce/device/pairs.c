@@ -7,9 +7,9 @@
 static int attach_default_slots(struct uroce_qp *qp)
 {
     struct uroce_device *dev = qp->dev;
-    if (!dev->cfg.c.slots)
+    if (!dev->cfg.slots)
         return 0;
-    cleanup_free char *copy = strdup(dev->cfg.c.slots);
+    cleanup_free char *copy = strdup(dev->cfg.slots);
     if (!copy)
         return -ENOMEM;
     char *save = NULL, err[128];
@@ -71,7 +71,6 @@ int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struc
         .send_cq = init->send_cq,
         .recv_cq = init->recv_cq,
         .type = init->type,
-        .context = init->context,
     };
     pthread_mutex_init(&qp->send_lock, NULL);
     pthread_mutex_init(&qp->recv_lock, NULL);
@@ -224,7 +223,7 @@ int uroce_qp_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret)
         *ret = (struct uroce_qp_transport){
             .port = p->caps.name,
             .selective_repeat = qp->selective,
-            .full_icrc = p->at.addr.gid.raw[0] != 0 || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
+            .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
             .mtu_bytes = wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
         };
     } else

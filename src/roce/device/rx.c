@@ -4,23 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-static bool gid_is_v4(const union uroce_gid *g)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    return memcmp(g->raw, mapped, sizeof mapped) == 0;
-}
-
-void dev_flow(const struct port_addr *from, const struct port_addr *to, struct wire_flow *ret)
-{
-    memset(ret, 0, sizeof *ret);
-    ret->v6 = !gid_is_v4(&from->gid);
-    ret->df = true;
-    memcpy(ret->src, from->gid.raw + (ret->v6 ? 0 : 12), ret->v6 ? 16 : 4);
-    memcpy(ret->dst, to->gid.raw + (ret->v6 ? 0 : 12), ret->v6 ? 16 : 4);
-    ret->src_port = from->udp_port;
-    ret->dst_port = to->udp_port;
-}
-
 static bool same_addr(const struct port_addr *a, const struct port_addr *b)
 {
     return a->udp_port == b->udp_port && memcmp(&a->gid, &b->gid, sizeof a->gid) == 0;
@@ -36,7 +19,7 @@ static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct p
         return true;
     if (p->rx_run.pkt_bytes != r->len || !same_addr(&p->rx_from, &r->from) || !same_addr(&p->rx_to, &r->to)) {
         struct wire_flow f;
-        dev_flow(&r->from, &r->to, &f);
+        wire_flow_init(&f, &r->from.gid, &r->to.gid, r->from.udp_port, r->to.udp_port);
         wire_icrc_run_init(&p->rx_run, &dev->icrc, &f, r->len);
         p->rx_from = r->from;
         p->rx_to = r->to;
@@ -128,9 +111,7 @@ void dev_rx_held(struct uroce_device *dev, uint64_t now)
             .to = m.to,
             .data = m.data,
             .len = m.len,
-            .hop_limit = m.hop_limit,
-            .traffic_class = m.traffic_class,
-            .ipv4_id_known = !gid_is_v4(&m.to.gid),
+            .ipv4_id_known = !wire_gid_is_v4(&m.to.gid),
             .time_ns = now,
         };
         take(dev, i, &r, now);

@@ -167,7 +167,7 @@ static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, 
     struct wire_icrc_run r, last;
     struct wire_flow f;
     if (!port->caps.no_icrc) {
-        dev_flow(&run.from, &run.to, &f);
+        wire_flow_init(&f, &run.from.gid, &run.to.gid, run.from.udp_port, run.to.udp_port);
         wire_icrc_run_init(&r, &dev->icrc, &f, run.seg_bytes);
         if (run.last_bytes != run.seg_bytes)
             wire_icrc_run_init(&last, &dev->icrc, &f, run.last_bytes);

@@ -101,11 +101,10 @@ static int capture_send(struct port *p, uint64_t now_ns, const struct port_tx *t
 /* The id that makes the ICRC right, so that who reads the file finds it right too. */
 static uint16_t solved_id(const struct capture *c, const struct port_rx *rx)
 {
-    struct wire_flow flow = {.df = true, .src_port = rx->from.udp_port, .dst_port = rx->to.udp_port};
+    struct wire_flow flow;
     struct wire_icrc_ids ids = {.solve = true};
     uint16_t id = 0;
-    memcpy(flow.src, rx->from.gid.raw + 12, 4);
-    memcpy(flow.dst, rx->to.gid.raw + 12, 4);
+    wire_flow_init(&flow, &rx->from.gid, &rx->to.gid, rx->from.udp_port, rx->to.udp_port);
     if (rx->len < RUN_PACKET_MIN || rx->len > WIRE_PKT_MAX || rx->len % 4)
         return 0;
     return wire_icrc_verify(&c->icrc_tab, &flow, &ids, rx->data, rx->len, &id) < 0 ? 0 : id;
@@ -122,7 +121,7 @@ static void capture_rx(struct capture *c, const struct port_rx *rx)
     }
     if (!match_packet(&c->match, false, &rx->from, &rx->to, rx->data, rx->len))
         return;
-    if (!rx->ipv4_id_known && !rx->copy && gid_is_v4(&rx->to.gid))
+    if (!rx->ipv4_id_known && !rx->copy && wire_gid_is_v4(&rx->to.gid))
         f.ipv4_id = solved_id(c, rx);
     if (rx->copy && rx->len <= WIRE_HEAD_MAX) {
         size_t part = rx->remote_len < sizeof c->buf - WIRE_HEAD_MAX - WIRE_TAIL_MAX ? rx->remote_len : 0;

@@ -53,9 +53,9 @@ static void mac(uint8_t *ret, const union uroce_gid *g)
 {
     memcpy(ret, (uint8_t[2]){0x02, 0x00}, 2);
     memcpy(ret + 2, g->raw + 12, 4);
-    if (gid_is_multicast(g) && gid_is_v4(g))
+    if (wire_gid_is_multicast(g) && wire_gid_is_v4(g))
         memcpy(ret, (uint8_t[4]){0x01, 0x00, 0x5e, g->raw[13] & 0x7f}, 4);
-    else if (gid_is_multicast(g))
+    else if (wire_gid_is_multicast(g))
         memcpy(ret, (uint8_t[2]){0x33, 0x33}, 2);
 }
 
@@ -111,7 +111,7 @@ static uint16_t checksum6(const struct frame *f, const struct udp *u, const uint
 
 size_t frame_head(const struct frame *f, const uint8_t *data, size_t bytes, uint8_t ret[FRAME_HEAD_MAX])
 {
-    bool v6 = !gid_is_v4(&f->to->gid);
+    bool v6 = !wire_gid_is_v4(&f->to->gid);
     struct eth e = {.type = put_be16(v6 ? ETHERTYPE_6 : ETHERTYPE_4)};
     struct udp u = {
         .src = put_be16(f->from->udp_port),

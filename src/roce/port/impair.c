@@ -115,7 +115,7 @@ static void hold_tx(struct impair *m, const struct port_tx *run, uint32_t k, con
         return;
     }
     run_copy(run, k, h->data);
-    if (m->ids == PORT_ID_ZERO_THEN_K && gid_is_v4(&run->to.gid))
+    if (m->ids == PORT_ID_ZERO_THEN_K && wire_gid_is_v4(&run->to.gid))
         run_reid(&m->icrc_tab, h->data, len, (uint16_t)k, 0);
     h->tx = *run;
     h->tx.iov = &h->iov;

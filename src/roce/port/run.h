@@ -9,17 +9,6 @@
 #define RUN_PACKET_MAX WIRE_PKT_MAX
 #define RUN_PACKET_MIN 16u /* BTH and ICRC */
 
-static inline bool gid_is_v4(const union uroce_gid *g)
-{
-    const uint8_t *b = g->raw;
-    return !(b[0] | b[1] | b[2] | b[3] | b[4] | b[5] | b[6] | b[7] | b[8] | b[9]) && b[10] == 0xff && b[11] == 0xff;
-}
-
-static inline bool gid_is_multicast(const union uroce_gid *g)
-{
-    return gid_is_v4(g) ? (g->raw[12] & 0xf0) == 0xe0 : g->raw[0] == 0xff;
-}
-
 /* Bytes of packet k. */
 static inline uint32_t run_bytes(const struct port_tx *tx, uint32_t k)
 {

@@ -11,8 +11,7 @@ static bool chance(struct rng *r, double p)
 
 static uint32_t size_on_link(const struct sim_pkt *p)
 {
-    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-    return p->len + (memcmp(p->to.gid.raw, v4, sizeof v4) ? SIM_OVERHEAD_V6 : SIM_OVERHEAD_V4);
+    return p->len + (wire_gid_is_v4(&p->to.gid) ? SIM_OVERHEAD_V4 : SIM_OVERHEAD_V6);
 }
 
 static uint64_t bytes_to_ns(uint64_t bytes, uint64_t rate_bps)

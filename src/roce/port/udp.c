@@ -30,17 +30,19 @@ void udp_to_sockaddr(const struct port_addr *a, bool v6, union udp_sockaddr *ret
     }
 }
 
-void udp_from_sockaddr(const union udp_sockaddr *s, struct port_addr *ret)
+void port_addr_from(const struct sockaddr *sa, struct port_addr *ret)
 {
     memset(ret, 0, sizeof *ret);
-    if (s->any.sa_family == AF_INET6) {
-        memcpy(ret->gid.raw, &s->v6.sin6_addr, 16);
-        ret->scope_id = s->v6.sin6_scope_id;
-        ret->udp_port = ntohs(s->v6.sin6_port);
+    if (sa->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const void *)sa;
+        memcpy(ret->gid.raw, &in->sin6_addr, 16);
+        ret->scope_id = in->sin6_scope_id;
+        ret->udp_port = ntohs(in->sin6_port);
     } else {
+        const struct sockaddr_in *in = (const void *)sa;
         ret->gid.raw[10] = ret->gid.raw[11] = 0xff;
-        memcpy(ret->gid.raw + 12, &s->v4.sin_addr, 4);
-        ret->udp_port = ntohs(s->v4.sin_port);
+        memcpy(ret->gid.raw + 12, &in->sin_addr, 4);
+        ret->udp_port = ntohs(in->sin_port);
     }
 }
 
@@ -74,7 +76,7 @@ static int send_options(int fd, bool v6, const struct port_addr *local)
 
 int udp_socket(const struct port_addr *local, bool reuseport, bool reuseaddr)
 {
-    bool v6 = !gid_is_v4(&local->gid);
+    bool v6 = !wire_gid_is_v4(&local->gid);
     cleanup_close int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     union udp_sockaddr sa;
     socklen_t len;
@@ -199,7 +201,7 @@ int udp_join(struct port *p, const struct port_addr *group, bool join)
 {
     struct udp_port *u = udp_of(p);
     uint32_t i = 0;
-    if (!gid_is_multicast(&group->gid) || gid_is_v4(&group->gid) == u->v6)
+    if (!wire_gid_is_multicast(&group->gid) || wire_gid_is_v4(&group->gid) == u->v6)
         return -EINVAL;
     while (i < u->ngroups && memcmp(u->groups[i].gid.raw, group->gid.raw, 16))
         i++;
@@ -326,7 +328,7 @@ static struct udp_port *udp_new(const struct port_udp_config *cfg)
     u->local = cfg->local;
     if (!u->local.udp_port)
         u->local.udp_port = PORT_UDP;
-    u->v6 = !gid_is_v4(&u->local.gid);
+    u->v6 = !wire_gid_is_v4(&u->local.gid);
     u->epfd = u->fd = u->rawfd = u->blocked_fd = -1;
     u->retry_ns = UINT64_MAX;
     u->rx.ask = 1;
@@ -345,8 +347,7 @@ static struct udp_port *udp_new(const struct port_udp_config *cfg)
 /* Why the address could not be had, with what to do. */
 static int say(const struct udp_port *u, int err, const char *what, char *msg, size_t size)
 {
-    char a[INET6_ADDRSTRLEN] = "?";
-    inet_ntop(u->v6 ? AF_INET6 : AF_INET, u->local.gid.raw + (u->v6 ? 0 : 12), a, sizeof a);
+    char a[WIRE_GID_TEXT];
     const char *hint = "";
     if (err == -EADDRINUSE)
         hint = ": another RoCE program or the kernel's soft-RoCE driver holds it (ss -ulnp shows who); "
@@ -354,14 +355,15 @@ static int say(const struct udp_port *u, int err, const char *what, char *msg, s
     else if (err == -EADDRNOTAVAIL)
         hint = ": no interface of this network namespace has that address";
     if (msg && size)
-        snprintf(msg, size, "%s on %s UDP port %u: %s%s", what, a, u->local.udp_port, strerror(-err), hint);
+        snprintf(msg, size, "%s on %s UDP port %u: %s%s", what, wire_gid_text(&u->local.gid, a), u->local.udp_port,
+                 strerror(-err), hint);
     return err;
 }
 
 static int set_up(struct udp_port *u, const struct port_udp_config *cfg, const char **ret_what)
 {
     *ret_what = "cannot open a socket";
-    u->fd = cfg->fd >= 0 ? cfg->fd : udp_socket(&u->local, cfg->reuseport, false);
+    u->fd = cfg->fd >= 0 ? cfg->fd : udp_socket(&u->local, false, false);
     if (u->fd < 0)
         return u->fd;
     u->main = (struct udp_tx_sock){.fd = u->fd, .port = u->local.udp_port};

@@ -86,7 +86,6 @@ struct udp_port {
 };
 
 void udp_to_sockaddr(const struct port_addr *a, bool v6, union udp_sockaddr *ret, socklen_t *ret_len);
-void udp_from_sockaddr(const union udp_sockaddr *s, struct port_addr *ret);
 /* A socket bound to the address with the options of sending; or -errno. */
 int udp_socket(const struct port_addr *local, bool reuseport, bool reuseaddr);
 /* Asks for what a receiving socket tells of each datagram. */

@@ -53,7 +53,7 @@ static void begin_msg(struct udp_port *u)
             x->what.len = 0;
     } else {
         read_control(u, &m->msg_hdr, &x->what, &x->seg_bytes);
-        udp_from_sockaddr(&x->from[x->msg], &x->what.from);
+        port_addr_from(&x->from[x->msg].any, &x->what.from);
     }
     if (!x->seg_bytes || x->seg_bytes > x->what.len)
         x->seg_bytes = x->what.len;

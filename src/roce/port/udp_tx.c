@@ -193,7 +193,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s
 static bool valid(struct udp_port *u, const struct port_tx *tx)
 {
     return run_valid(tx, RUN_PACKET_MAX, PORT_SEGS_MAX) && run_total(tx) <= PORT_BATCH_BYTES &&
-           tx->niov <= (int)PORT_IOV_MAX && gid_is_v4(&tx->to.gid) == !u->v6 && socket_for(u, tx->from.udp_port);
+           tx->niov <= (int)PORT_IOV_MAX && wire_gid_is_v4(&tx->to.gid) == !u->v6 && socket_for(u, tx->from.udp_port);
 }
 
 int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n)

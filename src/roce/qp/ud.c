@@ -29,21 +29,12 @@ int ud_build(struct qp *qp, struct sq_wqe *w, struct qp_tx *tx)
     return 0;
 }
 
-static bool is_v4(const union uroce_gid *g)
-{
-    static const uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-    return !memcmp(g->raw, prefix, sizeof prefix);
-}
-
 static void network_header(const struct qp_rx *rx, uint8_t *ret)
 {
     const struct qp_path *p = &rx->path;
-    struct wire_flow f = {.v6 = !is_v4(&p->local), .df = true, .src_port = p->udp_sport, .dst_port = WIRE_UDP_PORT};
-    size_t skip = f.v6 ? 0 : 12, len = 16 - skip;
+    struct wire_flow f;
 
-    memcpy(f.src, p->remote.raw + skip, len);
-    memcpy(f.dst, p->local.raw + skip, len);
+    wire_flow_init(&f, &p->remote, &p->local, p->udp_sport, WIRE_UDP_PORT);
     wire_grh(&f, p->traffic_class, p->hop_limit, wire_pkt_bytes(&rx->pkt), ret);
 }
 
@@ -79,7 +70,7 @@ static void complete(struct qp *qp, const struct qp_rx *rx, enum uroce_wc_status
                           .qp_num = qp->num,
                           .src_qp = p->src_qp,
                           .wc_flags = UROCE_WC_GRH,
-                          .sl = is_v4(&rx->path.local) ? 2 : 1};
+                          .sl = wire_gid_is_v4(&rx->path.local) ? 2 : 1};
 
     if (wire_op(p->opcode)->imm) {
         wc.imm_data = __builtin_bswap32(p->imm);

@@ -34,7 +34,7 @@ enum holder_type {
     HOLDER_JOIN,    /* to the holder: slot wanted (after the holder's death: the one that it had) or HOLDER_ANY_SLOT */
     HOLDER_JOINED,  /* status, slot, text */
     HOLDER_ADDRESS, /* to the holder: addr. Answer: the same with status, text and the slot's socket */
-    HOLDER_PACKET,  /* from the holder: from, to, traffic_class and data: a packet to QPN 1 */
+    HOLDER_PACKET,  /* from the holder: from, to and data: a packet to QPN 1 */
 };
 
 struct holder_msg {
@@ -43,7 +43,6 @@ struct holder_msg {
     int32_t status;
     uint32_t slot;
     struct port_addr from, to;
-    uint8_t traffic_class, hop_limit;
     uint16_t len;
     char text[HOLDER_TEXT];
     uint8_t data[HOLDER_PACKET_MAX];

@@ -12,7 +12,7 @@
 #ifndef PORT_PORT_H
 #define PORT_PORT_H
 
-#include "uroce/types.h"
+#include "roce/wire_gid.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +29,9 @@ struct port_addr {
     uint32_t scope_id;   /* of a link-local address */
     uint16_t udp_port;   /* host order */
 };
+struct sockaddr;
+/* Of an AF_INET or AF_INET6 address. */
+void port_addr_from(const struct sockaddr *sa, struct port_addr *ret);
 
 /*
  * A run of packets to one peer: all of seg_bytes but the last, which may be shorter. iov covers them one after the
@@ -180,7 +183,6 @@ struct port_udp_config {
     struct port_addr local; /* port 0: 4791 */
     uint32_t rcvbuf_bytes;  /* wanted; the kernel's limit may give less: port_caps tells. 0: default */
     bool raw;               /* also open a raw socket to see IPv4 ids (CAP_NET_RAW): the full ICRC check */
-    bool reuseport;         /* several processes on one address (docs/roce.md, holder) */
     int fd;                 /* >= 0: this bound socket, which the port then owns (handed over by the holder) */
     bool no_segmentation;   /* for comparison: one system call per packet batch without UDP_SEGMENT and UDP_GRO */
 };

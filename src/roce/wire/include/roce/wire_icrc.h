@@ -9,6 +9,7 @@
 #ifndef ROCE_WIRE_ICRC_H
 #define ROCE_WIRE_ICRC_H
 
+#include "roce/wire_gid.h"
 #include "roce/wire_limits.h"
 
 #include <stdbool.h>
@@ -22,6 +23,9 @@ struct wire_flow {
     uint8_t src[16], dst[16]; /* network order; IPv4 in the first 4 bytes */
     uint16_t src_port, dst_port;
 };
+/* Of a packet between two addresses of one family, with don't-fragment set. */
+void wire_flow_init(struct wire_flow *ret, const union uroce_gid *src, const union uroce_gid *dst, uint16_t src_port,
+                    uint16_t dst_port);
 
 /* An ICRC in the making. */
 struct wire_icrc {
