@@ -116,6 +116,16 @@ static void read_exts(const struct wire_op *op, const uint8_t *at, struct wire_p
     }
 }
 
+/* The BTH, and what its opcode is; its 12 bytes are there. */
+static int begin(const uint8_t *d, struct raw_bth *ret_bth, const struct wire_op **ret_op)
+{
+    memcpy(ret_bth, d, sizeof *ret_bth);
+    if (ret_bth->bits & BTH_TVER_MASK)
+        return -EPROTONOSUPPORT;
+    *ret_op = wire_op(ret_bth->opcode);
+    return *ret_op ? 0 : -EOPNOTSUPP;
+}
+
 int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt)
 {
     const uint8_t *d = data;
@@ -123,17 +133,15 @@ int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt)
     struct raw_bth bth;
     uint32_t payload, pad;
     le32 icrc;
+    int rc;
 
     if (len < WIRE_BTH_BYTES + WIRE_ICRC_BYTES)
         return -ENODATA;
     if (len > WIRE_PKT_MAX)
         return -EMSGSIZE;
-    memcpy(&bth, d, sizeof bth);
-    if (bth.bits & BTH_TVER_MASK)
-        return -EPROTONOSUPPORT;
-    op = wire_op(bth.opcode);
-    if (!op)
-        return -EOPNOTSUPP;
+    rc = begin(d, &bth, &op);
+    if (rc)
+        return rc;
     pad = bth.bits >> BTH_PAD_SHIFT & 3;
     if (len < op->head_bytes + pad + WIRE_ICRC_BYTES)
         return -ENODATA;
@@ -143,7 +151,7 @@ int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt)
     if (wire_pad(payload) != pad || (payload && !op->has_payload))
         return -EBADMSG;
     if (op->sack) {
-        int rc = check_sack(d + WIRE_BTH_BYTES, d + op->head_bytes, payload);
+        rc = check_sack(d + WIRE_BTH_BYTES, d + op->head_bytes, payload);
         if (rc)
             return rc;
     }
@@ -163,17 +171,15 @@ int wire_decode_far(const void *head, size_t len, uint32_t payload_len, struct w
     const uint8_t *d = head;
     const struct wire_op *op;
     struct raw_bth bth;
+    int rc;
 
     if (len < WIRE_BTH_BYTES)
         return -ENODATA;
     if (payload_len > WIRE_FAR_MAX)
         return -EMSGSIZE;
-    memcpy(&bth, d, sizeof bth);
-    if (bth.bits & BTH_TVER_MASK)
-        return -EPROTONOSUPPORT;
-    op = wire_op(bth.opcode);
-    if (!op)
-        return -EOPNOTSUPP;
+    rc = begin(d, &bth, &op);
+    if (rc)
+        return rc;
     if (len < op->head_bytes)
         return -ENODATA;
     /* A SACK's bitmap is looked at here, so it comes along. */
