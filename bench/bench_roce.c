@@ -212,40 +212,63 @@ static struct measured receive(int fd, struct port *p)
     return m;
 }
 
+/* One of the two kinds of ends: a bare socket, or the port. */
+struct side {
+    int fd;
+    struct port *p;
+};
+
+static struct side open_side(int i, bool through_port)
+{
+    pin(i);
+    struct port *p = through_port ? port_end(i) : NULL;
+    return (struct side){.fd = p ? -1 : bare_socket(i), .p = p};
+}
+
+/* The side of the child process, which says so to its parent. */
+static struct side open_child(int ready, bool through_port)
+{
+    struct side s = open_side(1, through_port);
+    if (write(ready, "r", 1) != 1)
+        _exit(1);
+    return s;
+}
+
+/* The parent's, once the child is ready. */
+static struct side open_parent(int ready, bool through_port)
+{
+    struct side s = open_side(0, through_port);
+    char c;
+    if (read(ready, &c, 1) != 1)
+        fatal("the other process");
+    return s;
+}
+
 static void blast(const struct roce_args *a, bool through_port)
 {
     struct measured sent = {0}, got;
     int result[2], ready[2];
-    char c;
     if (pipe(result) || pipe(ready))
         fatal("pipe");
     pid_t child = fork();
     if (child == 0) {
-        pin(1);
-        struct port *p = through_port ? port_end(1) : NULL;
-        int fd = p ? -1 : bare_socket(1);
-        if (write(ready[1], "r", 1) != 1)
-            _exit(1);
-        got = receive(fd, p);
+        struct side s = open_child(ready[1], through_port);
+        got = receive(s.fd, s.p);
         _exit(write(result[1], &got, sizeof got) != sizeof got);
     }
-    pin(0);
     close(result[1]);
-    struct port *p = through_port ? port_end(0) : NULL;
-    int fd = p ? -1 : bare_socket(0);
-    if (read(ready[0], &c, 1) != 1)
-        fatal("the receiver");
+    struct side s = open_parent(ready[0], through_port);
     double cpu = cpu_seconds();
     uint64_t until = now_ns() + (uint64_t)(a->seconds * 1e9);
-    if (p)
-        port_send_all(p, a, until, &sent);
+    if (s.p)
+        port_send_all(s.p, a, until, &sent);
     else
-        bare_send(fd, a, until, &sent);
+        bare_send(s.fd, a, until, &sent);
     sent.cpu = cpu_seconds() - cpu;
     if (read(result[0], &got, sizeof got) != sizeof got)
         fatal("the receiver's result");
     waitpid(child, NULL, 0);
-    port_close(p);
+    port_close(s.p);
     double gb_sent = (double)sent.packets * (double)a->seg / 1e9, gb = (double)got.bytes / 1e9;
     printf("{\"part\": \"%s\", \"mtu\": %llu, \"seg\": %llu, \"segs\": %llu, \"gb_per_s\": %.3f, \"lost\": %.4f, ",
            a->part, (unsigned long long)a->mtu, (unsigned long long)a->seg, (unsigned long long)a->segs,
@@ -305,30 +328,21 @@ static void pingpong(const struct roce_args *a, bool through_port)
 {
     uint32_t *ns_each = calloc(a->count, sizeof *ns_each);
     int ready[2];
-    char c;
     if (!ns_each || pipe(ready))
         fatal("pipe");
     pid_t child = fork();
     if (child == 0) {
-        pin(1);
-        struct port *p = through_port ? port_end(1) : NULL;
-        int fd = p ? -1 : bare_socket(1);
-        if (write(ready[1], "r", 1) != 1)
-            _exit(1);
+        struct side s = open_child(ready[1], through_port);
         for (;;) {
-            turn(fd, p, a, 0, false);
-            turn(fd, p, a, 0, true);
+            turn(s.fd, s.p, a, 0, false);
+            turn(s.fd, s.p, a, 0, true);
         }
     }
-    pin(0);
-    struct port *p = through_port ? port_end(0) : NULL;
-    int fd = p ? -1 : bare_socket(0);
-    if (read(ready[0], &c, 1) != 1)
-        fatal("the peer");
+    struct side s = open_parent(ready[0], through_port);
     for (uint64_t i = 0; i < a->count + 1000; i++) {
         uint64_t t = now_ns();
-        turn(fd, p, a, 1, true);
-        turn(fd, p, a, 1, false);
+        turn(s.fd, s.p, a, 1, true);
+        turn(s.fd, s.p, a, 1, false);
         if (i >= 1000)
             ns_each[i - 1000] = (uint32_t)min_u64(now_ns() - t, UINT32_MAX);
     }
@@ -337,7 +351,7 @@ static void pingpong(const struct roce_args *a, bool through_port)
     printf("{\"part\": \"%s\", \"size\": %llu, \"event\": %d, ", a->part, (unsigned long long)a->size, a->event);
     print_latency(ns_each, a->count);
     printf("}\n");
-    port_close(p);
+    port_close(s.p);
     free(ns_each);
 }
 

@@ -3,6 +3,7 @@
  * is taken as read by `copy`, as with shared memory). Packets per second with 1 and with 1,000 queue pairs, and their
  * ratio: the cost of a packet must not depend on the number of queue pairs.
  */
+#include "qp_mask.h"
 #include "qp_net.h"
 
 #include "base/util.h"
@@ -54,18 +55,11 @@ static void connect_qp(struct side *s, int from, int i, uint32_t dest)
                               .timeout = 14,
                               .retry_cnt = 7};
 
-    must(
-        qp_modify(s->qp[i], 0, &a, UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT | UROCE_QP_ACCESS_FLAGS, NULL));
+    must(qp_modify(s->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_INIT), NULL));
     a.qp_state = UROCE_QPS_RTR;
-    must(qp_modify(s->qp[i], 0, &a,
-                   UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
-                       UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER,
-                   &path));
+    must(qp_modify(s->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR), &path));
     a.qp_state = UROCE_QPS_RTS;
-    must(qp_modify(s->qp[i], 0, &a,
-                   UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY |
-                       UROCE_QP_MAX_QP_RD_ATOMIC,
-                   NULL));
+    must(qp_modify(s->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS), NULL));
 }
 
 static void open_side(struct side *s, int qps)

@@ -6,6 +6,7 @@
 #include "roce_bench.h"
 
 #include "lib/netns.h"
+#include "lib/qp_mask.h"
 #include "uroce/uroce.h"
 
 #include <errno.h>
@@ -83,25 +84,18 @@ static void connect_end(struct end *e, int sock, uint64_t mtu)
         .port_num = 1,
         .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ,
     };
-    must(uroce_qp_modify(e->qp, &a, UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT | UROCE_QP_ACCESS_FLAGS),
-         "INIT");
+    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_INIT)), "INIT");
     a.qp_state = UROCE_QPS_RTR;
     a.path_mtu = mtu >= 4200 ? UROCE_MTU_4096 : UROCE_MTU_1024;
     a.dest_qp_num = peer.qpn;
     a.max_dest_rd_atomic = a.max_rd_atomic = UROCE_RD_ATOMIC;
     a.min_rnr_timer = 1;
     a.ah_attr.dgid = peer.gid;
-    must(uroce_qp_modify(e->qp, &a,
-                         UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
-                             UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER),
-         "RTR");
+    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR)), "RTR");
     a.qp_state = UROCE_QPS_RTS;
     a.timeout = 14;
     a.retry_cnt = a.rnr_retry = 7;
-    must(uroce_qp_modify(e->qp, &a,
-                         UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY |
-                             UROCE_QP_MAX_QP_RD_ATOMIC),
-         "RTS");
+    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS)), "RTS");
     char ready = 1;
     if (send(sock, &ready, 1, 0) != 1 || recv(sock, &ready, 1, 0) != 1)
         fatal("exchange");

@@ -7,6 +7,7 @@
  *
  * One line each, tab separated.
  */
+#include "qp_mask.h"
 #include "qp_net.h"
 
 #include "base/util.h"
@@ -72,18 +73,11 @@ static void connect_end(struct end *x, int i, struct end *to, int k, bool sr)
                               .retry_cnt = 7,
                               .rnr_retry = 7};
 
-    must(
-        qp_modify(x->qp[i], 0, &a, UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT | UROCE_QP_ACCESS_FLAGS, NULL));
+    must(qp_modify(x->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_INIT), NULL));
     a.qp_state = UROCE_QPS_RTR;
-    must(qp_modify(x->qp[i], 0, &a,
-                   UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
-                       UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER,
-                   &path));
+    must(qp_modify(x->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR), &path));
     a.qp_state = UROCE_QPS_RTS;
-    must(qp_modify(x->qp[i], 0, &a,
-                   UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY |
-                       UROCE_QP_MAX_QP_RD_ATOMIC,
-                   NULL));
+    must(qp_modify(x->qp[i], 0, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS), NULL));
     if (sr)
         must(qp_set_peer(x->qp[i], &peer));
 }

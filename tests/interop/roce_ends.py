@@ -5,9 +5,9 @@ import pathlib
 import random
 import subprocess
 import sys
-import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import roce_frames
 import rxe_guest
 
 OK, LEN, QP_OP, REM_INVALID, REM_ACCESS, REM_OP, RETRY, RNR_RETRY = 0, 1, 2, 9, 10, 11, 12, 13
@@ -208,42 +208,20 @@ class Exchange:
 
 FIELDS = ["_ws.malformed", "frame.packet_flags_direction", "infiniband.bth.opcode", "infiniband.bth.destqp",
           "infiniband.deth.srcqp", "infiniband.mad.mgmtclass"]
-GUESSES = ["eth_over_ib", "mellanox_eoib", "rpcrdma_infiniband", "smb_direct_infiniband", "smcr_infiniband",
-           "iser_infiniband", "lnet_ib", "sdp_infiniband", "fc_infiniband"]
-
-
-def blocks(data):
-    at = 0
-    while at < len(data):
-        kind, length = (int.from_bytes(data[at + i:at + i + 4], "little") for i in (0, 4))
-        if kind == 6:
-            yield data[at + 28:at + 28 + int.from_bytes(data[at + 20:at + 24], "little")]
-        at += length
-
-
-def icrc_is_right(frame):
-    b = bytearray(frame[14:-4])
-    udp, ones = (20, [1, 8, 10, 11]) if b[0] >> 4 == 4 else (40, [1, 2, 3, 7])
-    if udp == 40:
-        b[0] |= 0x0f
-    for i in ones + [udp + 6, udp + 7, udp + 12]:
-        b[i] = 0xff
-    return zlib.crc32(b"\xff" * 8 + b).to_bytes(4, "little") == frame[-4:]
 
 
 def judge(path, damaged=False):
     """A capture as tshark sees it: no malformed frame; every ICRC right, unless some were damaged on purpose. Returns
     the frames."""
-    cmd = ["tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
-    for name in GUESSES:
-        cmd += ["--disable-heuristic", name]
+    cmd = ["tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"] + roce_frames.NO_GUESSES
     for f in FIELDS:
         cmd += ["-e", f]
     out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
     frames = [dict(zip(FIELDS, line.split("|"))) for line in out.splitlines()]
     malformed = [i for i, f in enumerate(frames, 1) if f["_ws.malformed"]]
     assert not malformed, f"{path}: malformed frames {malformed[:5]}"
-    wrong = [i for i, f in enumerate(blocks(pathlib.Path(path).read_bytes()), 1) if not icrc_is_right(f)]
+    wrong = [i for i, f in enumerate(roce_frames.pcapng_frames(pathlib.Path(path).read_bytes()), 1)
+             if not roce_frames.icrc_is_right(f)]
     assert damaged or not wrong, f"{path}: the ICRC of frames {wrong[:5]} is wrong"
     return frames
 

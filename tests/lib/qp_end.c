@@ -1,5 +1,7 @@
 #include "qp_end.h"
 
+#include "qp_mask.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,25 +137,15 @@ int qend_connect_to(struct qend *q, struct qp *qp, uint64_t now, int node, uint3
                               .timeout = q->o.timeout,
                               .retry_cnt = q->o.retry_cnt,
                               .rnr_retry = q->o.rnr_retry};
-    bool rc = q->o.type == UROCE_QPT_RC, ud = q->o.type == UROCE_QPT_UD;
-    unsigned int init = UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT;
-    unsigned int rtr = UROCE_QP_STATE, rts = UROCE_QP_STATE | UROCE_QP_SQ_PSN;
     int r;
 
-    init |= ud ? UROCE_QP_QKEY : UROCE_QP_ACCESS_FLAGS;
-    if (!ud)
-        rtr |= UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN;
-    if (rc) {
-        rtr |= UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER;
-        rts |= UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC;
-    }
-    r = qp_modify(qp, now, &a, init, &path);
+    r = qp_modify(qp, now, &a, qp_mask(q->o.type, UROCE_QPS_INIT), &path);
     a.qp_state = UROCE_QPS_RTR;
     if (!r)
-        r = qp_modify(qp, now, &a, rtr, &path);
+        r = qp_modify(qp, now, &a, qp_mask(q->o.type, UROCE_QPS_RTR), &path);
     a.qp_state = UROCE_QPS_RTS;
     if (!r)
-        r = qp_modify(qp, now, &a, rts, &path);
+        r = qp_modify(qp, now, &a, qp_mask(q->o.type, UROCE_QPS_RTS), &path);
     return r;
 }
 

@@ -1,5 +1,7 @@
 #include "lib/qp_lines.h"
 
+#include "lib/qp_mask.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -113,13 +115,12 @@ static int do_new(void)
     bool ud = q.type == UROCE_QPT_UD;
     struct uroce_qp_attr a = {
         .qp_state = UROCE_QPS_INIT, .port_num = 1, .qkey = q.qkey, .qp_access_flags = (unsigned int)num("access", 15)};
-    r = q.api->modify(&a, UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT |
-                              (ud ? (unsigned int)UROCE_QP_QKEY : (unsigned int)UROCE_QP_ACCESS_FLAGS));
+    r = q.api->modify(&a, qp_mask(q.type, UROCE_QPS_INIT));
     if (!r && ud) {
         a = (struct uroce_qp_attr){.qp_state = UROCE_QPS_RTR};
-        r = q.api->modify(&a, UROCE_QP_STATE);
+        r = q.api->modify(&a, qp_mask(q.type, UROCE_QPS_RTR));
         a = (struct uroce_qp_attr){.qp_state = UROCE_QPS_RTS, .sq_psn = q.psn};
-        r = r ? r : q.api->modify(&a, UROCE_QP_STATE | UROCE_QP_SQ_PSN);
+        r = r ? r : q.api->modify(&a, qp_mask(q.type, UROCE_QPS_RTS));
     }
     if (r)
         return r;
@@ -147,12 +148,7 @@ static int do_connect(void)
         .ah_attr = {.sgid_index = (uint8_t)q.gid_index, .hop_limit = 64},
     };
     int r = gid_arg(&a.ah_attr.dgid);
-    bool rc = q.type == UROCE_QPT_RC;
-    unsigned int rc_rtr = UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER;
-    unsigned int rc_rts = UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC;
-    r = r ? r
-          : q.api->modify(&a, UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
-                                  (rc ? rc_rtr : 0));
+    r = r ? r : q.api->modify(&a, qp_mask(q.type, UROCE_QPS_RTR));
     a = (struct uroce_qp_attr){
         .qp_state = UROCE_QPS_RTS,
         .sq_psn = q.psn,
@@ -161,7 +157,7 @@ static int do_connect(void)
         .rnr_retry = (uint8_t)num("rnr", 7),
         .max_rd_atomic = (uint8_t)num("rd", 16),
     };
-    return r ? r : q.api->modify(&a, UROCE_QP_STATE | UROCE_QP_SQ_PSN | (rc ? rc_rts : 0));
+    return r ? r : q.api->modify(&a, qp_mask(q.type, UROCE_QPS_RTS));
 }
 
 static int do_recv(void)

@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "qp_mask.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -61,15 +62,12 @@ struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth
         .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ | UROCE_ACCESS_REMOTE_ATOMIC |
                            UROCE_ACCESS_LOCAL_WRITE,
     };
-    assert_int_equal(uroce_qp_modify(qp, &a,
-                                     UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT |
-                                         (type == UROCE_QPT_UD ? UROCE_QP_QKEY : UROCE_QP_ACCESS_FLAGS)),
-                     0);
+    assert_int_equal(uroce_qp_modify(qp, &a, qp_mask(type, UROCE_QPS_INIT)), 0);
     return qp;
 }
 
-static void to_rts(struct node *n, struct uroce_qp *qp, uint32_t dest, const union uroce_gid *gid, unsigned index,
-                   enum uroce_mtu mtu, uint32_t rq_psn, uint32_t sq_psn)
+static void to_rts(struct uroce_qp *qp, uint32_t dest, const union uroce_gid *gid, unsigned index, enum uroce_mtu mtu,
+                   uint32_t rq_psn, uint32_t sq_psn)
 {
     struct uroce_qp_attr a = {
         .qp_state = UROCE_QPS_RTR,
@@ -80,11 +78,7 @@ static void to_rts(struct node *n, struct uroce_qp *qp, uint32_t dest, const uni
         .min_rnr_timer = 1,
         .ah_attr = {.dgid = *gid, .sgid_index = (uint8_t)index, .hop_limit = 64},
     };
-    (void)n;
-    assert_int_equal(uroce_qp_modify(qp, &a,
-                                     UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN |
-                                         UROCE_QP_RQ_PSN | UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER),
-                     0);
+    assert_int_equal(uroce_qp_modify(qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR)), 0);
     a = (struct uroce_qp_attr){
         .qp_state = UROCE_QPS_RTS,
         .sq_psn = sq_psn,
@@ -93,10 +87,7 @@ static void to_rts(struct node *n, struct uroce_qp *qp, uint32_t dest, const uni
         .rnr_retry = 7,
         .max_rd_atomic = UROCE_RD_ATOMIC,
     };
-    assert_int_equal(uroce_qp_modify(qp, &a,
-                                     UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT |
-                                         UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC),
-                     0);
+    assert_int_equal(uroce_qp_modify(qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS)), 0);
 }
 
 void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct uroce_qp *qb, unsigned gid,
@@ -105,23 +96,23 @@ void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct ur
     union uroce_gid ga, gb;
     assert_int_equal(uroce_query_gid(a->dev, gid, &ga), 0);
     assert_int_equal(uroce_query_gid(b->dev, gid, &gb), 0);
-    to_rts(b, qb, uroce_qp_num(qa), &ga, gid, mtu, PSN_A, PSN_B);
-    to_rts(a, qa, uroce_qp_num(qb), &gb, gid, mtu, PSN_B, PSN_A);
+    to_rts(qb, uroce_qp_num(qa), &ga, gid, mtu, PSN_A, PSN_B);
+    to_rts(qa, uroce_qp_num(qb), &gb, gid, mtu, PSN_B, PSN_A);
 }
 
-void node_connect_to(struct node *n, struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu)
+void node_connect_to(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu)
 {
     union uroce_gid g = {.raw = {[10] = 0xff, [11] = 0xff}};
     assert_int_equal(inet_pton(AF_INET, ipv4, g.raw + 12), 1);
-    to_rts(n, qp, qpn, &g, 0, mtu, PSN_A, PSN_A);
+    to_rts(qp, qpn, &g, 0, mtu, PSN_A, PSN_A);
 }
 
-void node_write_key(struct node *n, struct uroce_qp *qp, uint32_t len, void *remote, uint32_t rkey)
+void node_write_key(struct node *n, struct uroce_qp *qp, uint32_t len, uint64_t remote, uint32_t rkey)
 {
     struct uroce_sge sge = {.addr = (uintptr_t)n->buf, .length = len, .lkey = uroce_mr_lkey(n->mr)};
     struct uroce_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = UROCE_WR_RDMA_WRITE};
     const struct uroce_send_wr *bad;
-    wr.wr.rdma.remote_addr = (uintptr_t)remote;
+    wr.wr.rdma.remote_addr = remote;
     wr.wr.rdma.rkey = rkey;
     assert_int_equal(uroce_post_send(qp, &wr, &bad), 0);
 }

@@ -23,9 +23,9 @@ struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth
 void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct uroce_qp *qb, unsigned gid,
                   enum uroce_mtu mtu);
 /* One end alone: the peer does the same. */
-void node_connect_to(struct node *n, struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu);
+void node_connect_to(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu);
 /* An RDMA WRITE of the buffer's first bytes to memory of another process. */
-void node_write_key(struct node *n, struct uroce_qp *qp, uint32_t len, void *remote, uint32_t rkey);
+void node_write_key(struct node *n, struct uroce_qp *qp, uint32_t len, uint64_t remote, uint32_t rkey);
 /* The next n completions of either node, polled in turn; fails after about ten seconds without one. */
 void node_wait(struct node *n, struct node *other, int count, struct uroce_wc *ret);
 /* Posts one request with one piece of the buffer. */

@@ -7,6 +7,7 @@
  * back, and is compared. Ends with 0 when all came and was right, after its stdin ends (the peer may need an
  * acknowledgement again).
  */
+#include "qp_mask.h"
 #include "uroce/uroce.h"
 
 #include <arpa/inet.h>
@@ -25,7 +26,8 @@
 #define QKEY      0x11111111u
 
 static struct {
-    bool client, rc, ud, srq;
+    enum uroce_qp_type type;
+    bool client, srq;
     uint32_t size, iterations, mtu, nqp, header; /* header: in front of a received message */
     struct uroce_device *dev;
     struct uroce_pd *pd;
@@ -82,7 +84,7 @@ static void post_send(uint32_t qp, uint32_t turn)
     struct uroce_send_wr wr = {
         .wr_id = DEPTH, .sg_list = &sge, .num_sge = 1, .opcode = UROCE_WR_SEND, .send_flags = UROCE_SEND_SIGNALED};
     const struct uroce_send_wr *bad;
-    if (p.ud) {
+    if (p.type == UROCE_QPT_UD) {
         wr.wr.ud.ah = p.ah;
         wr.wr.ud.remote_qpn = p.peer_qpn[qp];
         wr.wr.ud.remote_qkey = QKEY;
@@ -107,9 +109,7 @@ static void open_all(void)
         check(uroce_srq_create(p.pd, DEPTH, 1, NULL, NULL, &p.rq), "a shared receive queue");
     for (uint32_t i = 0; i < p.nqp; i++) {
         struct uroce_qp_init init = {
-            .type = p.rc   ? UROCE_QPT_RC
-                    : p.ud ? UROCE_QPT_UD
-                           : UROCE_QPT_UC,
+            .type = p.type,
             .send_cq = p.cq,
             .recv_cq = p.cq,
             .srq = p.rq,
@@ -117,10 +117,7 @@ static void open_all(void)
         };
         check(uroce_qp_create(p.pd, &init, &p.qp[i]), "a queue pair");
         struct uroce_qp_attr a = {.qp_state = UROCE_QPS_INIT, .port_num = 1, .qkey = QKEY};
-        check(uroce_qp_modify(p.qp[i], &a,
-                              UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT |
-                                  (p.ud ? (unsigned)UROCE_QP_QKEY : (unsigned)UROCE_QP_ACCESS_FLAGS)),
-              "INIT");
+        check(uroce_qp_modify(p.qp[i], &a, qp_mask(p.type, UROCE_QPS_INIT)), "INIT");
     }
     for (uint64_t i = 0; i < DEPTH; i++)
         post_recv(0, i);
@@ -128,7 +125,6 @@ static void open_all(void)
 
 static void connect_qp(uint32_t i)
 {
-    unsigned int rtr = UROCE_QP_STATE, rts = UROCE_QP_STATE | UROCE_QP_SQ_PSN;
     struct uroce_qp_attr a = {
         .qp_state = UROCE_QPS_RTR,
         .path_mtu = p.mtu == 1024 ? UROCE_MTU_1024 : UROCE_MTU_4096,
@@ -143,15 +139,9 @@ static void connect_qp(uint32_t i)
         .rnr_retry = 7,
         .ah_attr = {.dgid = p.peer},
     };
-    if (!p.ud)
-        rtr |= UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN;
-    if (p.rc) {
-        rtr |= UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER;
-        rts |= UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC;
-    }
-    check(uroce_qp_modify(p.qp[i], &a, rtr), "RTR");
+    check(uroce_qp_modify(p.qp[i], &a, qp_mask(p.type, UROCE_QPS_RTR)), "RTR");
     a.qp_state = UROCE_QPS_RTS;
-    check(uroce_qp_modify(p.qp[i], &a, rts), "RTS");
+    check(uroce_qp_modify(p.qp[i], &a, qp_mask(p.type, UROCE_QPS_RTS)), "RTS");
 }
 
 /* ---- what the two tell each other ---- */
@@ -233,7 +223,7 @@ static void meet(const char *host)
     hear(fd, lines);
     for (uint32_t i = 0; i < p.nqp; i++)
         connect_qp(i);
-    if (p.ud) {
+    if (p.type == UROCE_QPT_UD) {
         struct uroce_ah_attr to = {.dgid = p.peer};
         check(uroce_ah_create(p.pd, &to, &p.ah), "an address handle");
     }
@@ -324,14 +314,13 @@ int main(int argc, char **argv)
     if (argc < 6)
         return 2;
     p.srq = strcmp(argv[1], "srq") == 0;
-    p.rc = p.srq || strcmp(argv[1], "rc") == 0;
-    p.ud = strcmp(argv[1], "ud") == 0;
+    p.type = strcmp(argv[1], "uc") == 0 ? UROCE_QPT_UC : strcmp(argv[1], "ud") == 0 ? UROCE_QPT_UD : UROCE_QPT_RC;
     p.size = (uint32_t)strtoul(argv[2], NULL, 0);
     p.iterations = (uint32_t)strtoul(argv[3], NULL, 0);
     p.mtu = (uint32_t)strtoul(argv[4], NULL, 0);
     p.nqp = p.srq ? (uint32_t)strtoul(argv[5], NULL, 0) : 1;
     p.client = argc > 6;
-    p.header = p.ud ? UROCE_GRH_BYTES : 0;
+    p.header = p.type == UROCE_QPT_UD ? UROCE_GRH_BYTES : 0;
     p.psn = (uint32_t)getpid() & UROCE_PSN_MASK;
     check(p.nqp <= QPS_MAX ? 0 : -EINVAL, "QPS");
     open_all();

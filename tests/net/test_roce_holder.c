@@ -52,7 +52,7 @@ static void serve(int sock, int i)
     mine = (struct ticket){uroce_qp_num(qp), uroce_mr_rkey(n.mr), (uintptr_t)n.buf};
     must(send(sock, &mine, sizeof mine, 0) == sizeof mine, "send");
     must(recv(sock, &peer, sizeof peer, MSG_WAITALL) == sizeof peer, "recv");
-    node_connect_to(&n, qp, peer.qpn, "10.77.0.2", UROCE_MTU_1024);
+    node_connect_to(qp, peer.qpn, "10.77.0.2", UROCE_MTU_1024);
     must(send(sock, "r", 1, 0) == 1, "send");
     must(recv(sock, &end, 1, 0) == 1, "recv");
     for (uint32_t k = 0; k < LEN; k++)
@@ -98,16 +98,15 @@ static void connect_client(struct peer *p)
     p->qp = node_qp(&p->node, UROCE_QPT_RC, 16);
     struct ticket mine = {.qpn = uroce_qp_num(p->qp)};
     assert_int_equal(send(p->sock, &mine, sizeof mine, 0), sizeof mine);
-    node_connect_to(&p->node, p->qp, p->ticket.qpn, "10.77.0.1", UROCE_MTU_1024);
+    node_connect_to(p->qp, p->ticket.qpn, "10.77.0.1", UROCE_MTU_1024);
     assert_int_equal(recv(p->sock, &ready, 1, 0), 1);
 }
 
 static void write_all(struct peer *p, int value)
 {
-    struct node far = {.buf = (uint8_t *)(uintptr_t)p->ticket.addr};
     struct uroce_wc wc;
     memset(p->node.buf, value, LEN);
-    node_write_key(&p->node, p->qp, LEN, far.buf, p->ticket.rkey);
+    node_write_key(&p->node, p->qp, LEN, p->ticket.addr, p->ticket.rkey);
     node_wait(&p->node, NULL, 1, &wc);
     assert_int_equal(wc.status, UROCE_WC_SUCCESS);
 }

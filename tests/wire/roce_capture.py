@@ -10,20 +10,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zlib
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import roce_frames  # noqa: E402
 
 FIELDS = ["frame.packet_flags_direction", "ip.src", "ipv6.src", "ip.dst", "ipv6.dst", "udp.srcport", "ip.id", "ip.ttl",
           "ipv6.hlim", "ip.dsfield", "ipv6.tclass", "infiniband.bth.opcode", "infiniband.bth.destqp",
           "infiniband.bth.psn", "frame.len", "frame.cap_len", "ip.checksum.status", "udp.checksum.status",
           "_ws.malformed", "frame.interface_name", "infiniband.invariant.crc", "_ws.expert.severity"]
-GUESSES = ["rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser", "infiniband.eoib", "infiniband_sdp", "fcoib"]
 
 
 def tshark(path):
     cmd = ["tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f",
            "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
-    for name in GUESSES:
-        cmd += ["--disable-protocol", name]
+    cmd += roce_frames.NO_GUESSES
     for f in FIELDS:
         cmd += ["-e", f]
     out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
@@ -55,28 +56,6 @@ def check(frame, want, heads):
         assert frame["udp.checksum.status"] == ("1" if v6 else "3"), (frame, want)
 
 
-def blocks(path):
-    data = pathlib.Path(path).read_bytes()
-    at = 0
-    while at < len(data):
-        kind, length = (int.from_bytes(data[at + i:at + i + 4], "little") for i in (0, 4))
-        assert length % 4 == 0 and data[at + length - 4:at + length] == data[at + 4:at + 8]
-        if kind == 6:
-            kept = int.from_bytes(data[at + 20:at + 24], "little")
-            yield data[at + 28:at + 28 + kept]
-        at += length
-
-
-def icrc_is_right(frame):
-    b = bytearray(frame[14:-4])
-    udp, ones = (20, [1, 8, 10, 11]) if b[0] >> 4 == 4 else (40, [1, 2, 3, 7])
-    if udp == 40:
-        b[0] |= 0x0f
-    for i in ones + [udp + 6, udp + 7, udp + 12]:
-        b[i] = 0xff
-    return zlib.crc32(b"\xff" * 8 + b).to_bytes(4, "little") == frame[-4:]
-
-
 def main():
     if not shutil.which("tshark"):
         print("skipped: tshark is not installed")
@@ -96,7 +75,8 @@ def main():
         assert 0 < len(small) < len(want)
         for frame, line in zip(small, want):
             check(frame, line, False)
-        right = [icrc_is_right(f) for f in blocks(f"{tmp}/all.pcapng")]
+        right = [roce_frames.icrc_is_right(f)
+                 for f in roce_frames.pcapng_frames(pathlib.Path(f"{tmp}/all.pcapng").read_bytes())]
         sent = [ok for ok, line in zip(right, want) if line.startswith("tx")]
         assert all(sent), "an ICRC of a sent packet is wrong for the id in the file"
         # Received payload that lay in another process's memory has none.

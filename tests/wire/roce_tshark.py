@@ -1,15 +1,19 @@
 #!/usr/bin/python3
 """Packets that we encode, judged by tshark: roce_tshark.py PATH/roce_write.
 
-Each field must be what the writer meant, no frame may be malformed, and the ICRC must be the one computed here with
-zlib. tshark shows no more than the BTH of XRC, CNP and SACK: the rest of those is read here from docs/roce.md's tables.
+Each field must be what the writer meant, no frame may be malformed, and the ICRC must be the one computed with zlib.
+tshark shows no more than the BTH of XRC, CNP and SACK: the rest of those is read here from docs/roce.md's tables.
 """
+import pathlib
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-import zlib
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import roce_frames  # noqa: E402
 
 FIELDS = {
     "opcode": "infiniband.bth.opcode", "se": "infiniband.bth.se", "m": "infiniband.bth.m",
@@ -23,15 +27,11 @@ FIELDS = {
 OTHERS = {"tver": "infiniband.bth.tver", "icrc": "infiniband.invariant.crc", "malformed": "_ws.malformed",
           "class": "infiniband.mad.mgmtclass", "vendor": "infiniband.vendor"}
 HEX = {"imm", "inv"}  # shown as bytes
-# Guesses at what random payload may be.
-GUESSES = ["eth_over_ib", "mellanox_eoib", "rpcrdma_infiniband", "smb_direct_infiniband", "smcr_infiniband",
-           "iser_infiniband", "lnet_ib", "sdp_infiniband", "fc_infiniband"]
 
 
 def run_tshark(pcap):
     cmd = ["tshark", "-r", pcap, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
-    for name in GUESSES:
-        cmd += ["--disable-heuristic", name]
+    cmd += roce_frames.NO_GUESSES
     names = {**FIELDS, **OTHERS}
     for field in names.values():
         cmd += ["-e", field]
@@ -46,19 +46,6 @@ def frames(pcap):
         n = struct.unpack_from("<I", data, at + 8)[0]
         yield data[at + 16:at + 16 + n]
         at += 16 + n
-
-
-def icrc(ip):
-    """Of an IP packet without its ICRC."""
-    b = bytearray(ip)
-    if b[0] >> 4 == 4:
-        udp, ones = 20, [1, 8, 10, 11]
-    else:
-        udp, ones = 40, [1, 2, 3, 7]
-        b[0] |= 0x0f
-    for i in ones + [udp + 6, udp + 7, udp + 12]:
-        b[i] = 0xff
-    return zlib.crc32(b"\xff" * 8 + b)
 
 
 def rest_of(want, body):
@@ -106,7 +93,7 @@ def check(n, want, seen, frame):
     expect("version", int(seen["tver"], 0), 0)
     expect("UDP length", struct.unpack_from(">H", ip, udp + 4)[0], 8 + int(want["bytes"]))
     expect("length", len(bth), int(want["bytes"]))
-    expect("ICRC", struct.unpack("<I", bth[-4:])[0], icrc(ip[:-4]))
+    expect("ICRC", struct.unpack("<I", bth[-4:])[0], roce_frames.icrc(ip[:-4]))
     expect("FECN BECN", bth[4], int(want["fecn"]) << 7 | int(want["becn"]) << 6)
     known = want["name"][:2] in ("RC", "UC", "UD")
     if known:
