@@ -121,6 +121,9 @@ extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_c
     ctl_ns_methods[];
 extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods;
 
+/* Two of NamespaceService (svc_ns_data.c). */
+int ctl_ns_fsync(struct ctl_req *q, const void *in, void *out);
+int ctl_ns_write(struct ctl_req *q, const void *in, void *out);
 void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user);
 void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user);
 void ctl_scrub_join(struct ctl_server *s);

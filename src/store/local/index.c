@@ -3,35 +3,19 @@
  * tables on disk have not. It flushes only when a checkpoint says so. Each value ends with the CRC32C of key and value,
  * so that an entry under a wrong key, or of a wrong block, does not pass either.
  */
-#include "parts.h"
+#include "index_priv.h"
 
 #include "base/crc.h"
 #include "base/endian.h"
 
 #include <errno.h>
-#include <rocksdb/c.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define CRC_BYTES    4u
-#define WRITE_BUFFER (1ull << 30) /* bytes: never reached, since checkpoints flush long before (sync.c) */
-#define OPEN_FILES   256
-#define OPEN_FILES_MIN 20 /* the library takes no less */
-#define DAMAGE_LINES 10u /* damaged entries that are logged one by one */
-
-struct index {
-    rocksdb_t *db;        /* NULL: it could not be opened again */
-    _Atomic bool shut;    /* being opened again: who comes waits */
-    _Atomic uint32_t users; /* calls and iterators that are inside */
-    pthread_mutex_t mu;
-    pthread_cond_t opened; /* `shut` has ended; with mu */
-    rocksdb_options_t *opt;
-    rocksdb_cache_t *cache;
-    rocksdb_readoptions_t *get_opt;
-    rocksdb_writeoptions_t *write_opt;
-    rocksdb_flushoptions_t *flush_opt;
-};
+#define WRITE_BUFFER   (1ull << 30) /* bytes: never reached, since checkpoints flush long before (sync.c) */
+#define OPEN_FILES     256
+#define OPEN_FILES_MIN 20  /* the library takes no less */
+#define DAMAGE_LINES   10u /* damaged entries that are logged one by one */
 
 struct idx_snap {
     const rocksdb_snapshot_t *snap;
@@ -46,55 +30,7 @@ struct idx_iter {
     bool started;
 };
 
-struct idx_batch {
-    rocksdb_writebatch_t *b;
-};
-
-/* ---- keys ---- */
-
-struct key key_begin(enum key_space space)
-{
-    struct key k;
-    k.len = 0;
-    key_u8(&k, (uint8_t)space);
-    return k;
-}
-
-void key_bytes(struct key *k, const void *p, size_t n)
-{
-    if (n > KEY_MAX - (size_t)k->len)
-        abort(); /* names are checked at the door: a longer key is a bug that must not become another key */
-    memcpy(k->b + k->len, p, n);
-    k->len = (uint16_t)(k->len + n);
-}
-
-void key_u8(struct key *k, uint8_t v)
-{
-    key_bytes(k, &v, 1);
-}
-
-void key_u32(struct key *k, uint32_t v)
-{
-    be32 b = put_be32(v);
-    key_bytes(k, &b, sizeof b);
-}
-
-void key_u64(struct key *k, uint64_t v)
-{
-    be64 b = put_be64(v);
-    key_bytes(k, &b, sizeof b);
-}
-
 /* ---- errors ---- */
-
-void key_text(const void *key, size_t len, char *ret, size_t size)
-{
-    const uint8_t *p = key;
-    size_t at = 0;
-    for (size_t i = 0; i < len && at + 5 < size && i < 64; i++)
-        at += (size_t)snprintf(ret + at, size - at, p[i] > 32 && p[i] < 127 && p[i] != '\\' ? "%c" : "\\%02x", p[i]);
-    ret[at] = 0;
-}
 
 /* Counts and logs a damaged entry. Frees the library's message. */
 static int damaged(struct engine *e, const void *key, size_t len, char *err)
@@ -115,7 +51,7 @@ static bool no_space(const char *err)
     return strstr(err, "No space left on device") || strstr(err, "Disk quota exceeded");
 }
 
-static int failed(struct engine *e, const char *what, char *err)
+int index_failed(struct engine *e, const char *what, char *err)
 {
     if (no_space(err)) { /* no damage: it goes on when there is space, index_reopen */
         rocksdb_free(err);
@@ -127,7 +63,7 @@ static int failed(struct engine *e, const char *what, char *err)
     return -EIO;
 }
 
-static uint32_t entry_crc(const void *key, size_t klen, const void *value, size_t len)
+uint32_t index_entry_crc(const void *key, size_t klen, const void *value, size_t len)
 {
     return crc32c(crc32c(0, key, klen), value, len);
 }
@@ -138,12 +74,13 @@ static bool entry_good(const void *key, size_t klen, const char *value, size_t l
     if (len < CRC_BYTES)
         return false;
     memcpy(&crc, value + len - CRC_BYTES, sizeof crc);
-    return get_le32(crc) == entry_crc(key, klen, value, len - CRC_BYTES);
+    return get_le32(crc) == index_entry_crc(key, klen, value, len - CRC_BYTES);
 }
 
 /* ---- who is inside ---- */
 
-/* The library does not go on by itself after a full disk: then it is closed and opened again, while nobody is inside. */
+/* The library does not go on by itself after a full disk: then it is closed and opened again, while nobody is inside.
+ */
 static struct index *enter(struct engine *e)
 {
     struct index *x = e->index;
@@ -199,7 +136,7 @@ static rocksdb_options_t *options_new(struct engine *e, bool create, struct inde
     rocksdb_get_options_from_string(base, "avoid_flush_during_shutdown=true;stats_dump_period_sec=0", o, &err);
     rocksdb_options_destroy(base);
     if (err) {
-        failed(e, "options", err);
+        index_failed(e, "options", err);
         rocksdb_options_destroy(o);
         rocksdb_block_based_options_destroy(t);
         return NULL;
@@ -273,8 +210,8 @@ int index_open(struct engine *e, bool create, const struct errmsg *m)
     rocksdb_flushoptions_set_wait(x->flush_opt, 0);
     x->db = e->opt.readonly ? rocksdb_open_for_read_only(x->opt, path, 0, &err) : rocksdb_open(x->opt, path, &err);
     if (err) {
-        r = fail(m, -EIO, "%s/index cannot be opened: %s; `penstock check --rebuild-index %s` makes it anew", e->dir, err,
-                 e->dir);
+        r = fail(m, -EIO, "%s/index cannot be opened: %s; `penstock check --rebuild-index %s` makes it anew", e->dir,
+                 err, e->dir);
         rocksdb_free(err);
         return r;
     }
@@ -327,7 +264,7 @@ static int get(struct engine *e, const rocksdb_readoptions_t *opt, const struct 
     return r;
 }
 
-static struct key applied_key(void)
+struct key index_applied_key(void)
 {
     struct key k = key_begin(KEY_SYSTEM);
     key_bytes(&k, "applied", 7);
@@ -336,7 +273,7 @@ static struct key applied_key(void)
 
 int index_applied(struct engine *e, uint64_t *ret_lsn)
 {
-    struct key k = applied_key();
+    struct key k = index_applied_key();
     struct wbuf v = {0};
     int r = get(e, e->index->get_opt, &k, &v);
     if (!r) {
@@ -359,7 +296,7 @@ int index_flush_start(struct engine *e)
     if (!e->index->db)
         return -ENOSPC;
     rocksdb_flush(e->index->db, e->index->flush_opt, &err);
-    return err ? failed(e, "flush", err) : 0;
+    return err ? index_failed(e, "flush", err) : 0;
 }
 
 /* What stopped the library: a write of nothing is refused for the same reason, or is none of a full disk's. */
@@ -370,7 +307,7 @@ static int stopped_by(struct engine *e)
     rocksdb_write(e->index->db, e->index->write_opt, nothing, &err);
     rocksdb_writebatch_destroy(nothing);
     /* Without an error it is merging that failed: it stops without refusing writes only for want of space. */
-    return err ? failed(e, "flush", err) : -ENOSPC;
+    return err ? index_failed(e, "flush", err) : -ENOSPC;
 }
 
 int index_flush_poll(struct engine *e)
@@ -401,7 +338,7 @@ int index_reopen(struct engine *e, uint64_t last)
         rocksdb_options_set_create_if_missing(x->opt, 0);
         rocksdb_options_set_error_if_exists(x->opt, 0);
         x->db = rocksdb_open(x->opt, path, &err);
-        r = err ? failed(e, "open", err) : index_applied(e, &applied);
+        r = err ? index_failed(e, "open", err) : index_applied(e, &applied);
     }
     if (!r)
         r = wal_replay(e, applied, &end, NULL);
@@ -422,11 +359,11 @@ int index_snapshot_to(struct engine *e, const char *path)
         return -EIO;
     rocksdb_checkpoint_t *c = rocksdb_checkpoint_object_create(e->index->db, &err);
     if (err)
-        return failed(e, "snapshot", err);
+        return index_failed(e, "snapshot", err);
     /* The bound on its own log's size: never flush for this. */
     rocksdb_checkpoint_create(c, path, UINT64_MAX, &err);
     rocksdb_checkpoint_object_destroy(c);
-    return err ? failed(e, "snapshot", err) : 0;
+    return err ? index_failed(e, "snapshot", err) : 0;
 }
 
 uint64_t index_file_bytes(struct engine *e)
@@ -536,7 +473,7 @@ int idx_iter_next(struct idx_iter *it)
     it->started = true;
     if (!rocksdb_iter_valid(it->it)) {
         rocksdb_iter_get_error(it->it, &err);
-        return err ? failed(it->e, "listing", err) : 0;
+        return err ? index_failed(it->e, "listing", err) : 0;
     }
     k = rocksdb_iter_key(it->it, &klen);
     v = rocksdb_iter_value(it->it, &len);
@@ -587,99 +524,4 @@ int idx_each_whole(struct engine *e, const struct key *prefix, idx_entry_fn fn, 
     }
     idx_iter_free(it);
     return r;
-}
-
-struct put_walk {
-    idx_put_fn fn;
-    void *user;
-};
-
-static void on_put(void *user, const char *k, size_t klen, const char *v, size_t vlen)
-{
-    struct put_walk *w = user;
-    if (vlen >= CRC_BYTES)
-        w->fn(w->user, (const uint8_t *)k, klen, (const uint8_t *)v, vlen - CRC_BYTES);
-}
-
-static void on_del(void *user, const char *k, size_t klen)
-{
-    (void)user, (void)k, (void)klen;
-}
-
-void idx_each_put(const void *p, size_t len, idx_put_fn fn, void *user)
-{
-    rocksdb_writebatch_t *b = rocksdb_writebatch_create_from(p, len);
-    struct put_walk w = {fn, user};
-    rocksdb_writebatch_iterate(b, &w, on_put, on_del);
-    rocksdb_writebatch_destroy(b);
-}
-
-/* ---- changing ---- */
-
-struct idx_batch *idx_batch_new(void)
-{
-    struct idx_batch *b = calloc(1, sizeof *b);
-    if (b)
-        b->b = rocksdb_writebatch_create();
-    return b;
-}
-
-void idx_batch_free(struct idx_batch *b)
-{
-    if (!b)
-        return;
-    rocksdb_writebatch_destroy(b->b);
-    free(b);
-}
-
-void idx_batch_put(struct idx_batch *b, const struct key *k, const void *value, size_t len)
-{
-    le32 crc = put_le32(entry_crc(k->b, k->len, value, len));
-    const char *keys[] = {(const char *)k->b}, *values[] = {value, (const char *)&crc};
-    size_t ksizes[] = {k->len}, sizes[] = {len, sizeof crc};
-    if (!len)
-        values[0] = "";
-    rocksdb_writebatch_putv(b->b, 1, keys, ksizes, 2, values, sizes);
-}
-
-void idx_batch_del(struct idx_batch *b, const struct key *k)
-{
-    rocksdb_writebatch_delete(b->b, (const char *)k->b, k->len);
-}
-
-int idx_batch_count(struct idx_batch *b)
-{
-    return rocksdb_writebatch_count(b->b);
-}
-
-const void *idx_batch_seal(struct idx_batch *b, uint64_t lsn, size_t *ret_len)
-{
-    struct key k = applied_key();
-    le64 v = put_le64(lsn);
-    idx_batch_put(b, &k, &v, sizeof v);
-    return rocksdb_writebatch_data(b->b, ret_len);
-}
-
-int idx_batch_apply(struct engine *e, struct idx_batch *b)
-{
-    rocksdb_t *db = e->index->db;
-    char *err = NULL;
-    uint64_t before;
-    int r;
-    if (!db)
-        return -ENOSPC;
-    before = rocksdb_get_latest_sequence_number(db);
-    rocksdb_write(db, e->index->write_opt, b->b, &err);
-    r = err ? failed(e, "write", err) : 0;
-    /* Refused is one thing, begun another. */
-    return r == -ENOSPC && rocksdb_get_latest_sequence_number(db) != before ? -EIO : r;
-}
-
-int index_replay(struct engine *e, const void *p, size_t len)
-{
-    rocksdb_writebatch_t *b = rocksdb_writebatch_create_from(p, len);
-    char *err = NULL;
-    rocksdb_write(e->index->db, e->index->write_opt, b, &err);
-    rocksdb_writebatch_destroy(b);
-    return err ? failed(e, "replay", err) : 0;
 }

@@ -1,18 +1,16 @@
 /*
- * The order of things: commits, group commit, checkpoints.
+ * The order of things: commits and group commit.
  *
  * A commit, under one mutex: its record joins the queue in memory, its batch is applied to the index. So queue, log and
  * index have the same order, and any prefix of the log is a state that was.
- * A pass writes the queue out: (1) take it, (2) flush the data file if blocks were written since the last pass, (3) write
- * the records, durable on return, (4) tell who waits. The thread that waits makes the pass itself; what others commit
- * meanwhile is the next pass. Without waiters the sync thread makes one when the oldest record is sync_ms old.
- * A checkpoint, by its own thread: under the commit mutex the queue is written out and the index's memory is sealed, so
- * that what is sealed is exactly what the log has; then, without the mutex, the index writes it to its files; then the
- * superblock says so; then the log's segments before that are free.
- * A full disk: what was committed stays in memory (and in the file of recent.c), changes are refused with ENOSPC, and the
- * checkpoint thread tries until there is space.
+ * A pass writes the queue out: (1) take it, (2) flush the data file if blocks were written since the last pass, (3)
+ * write the records, durable on return, (4) tell who waits. The thread that waits makes the pass itself; what others
+ * commit meanwhile is the next pass. Without waiters the sync thread makes one when the oldest record is sync_ms old.
+ * Checkpoints are in sync_ckpt.c.
+ * A full disk: what was committed stays in memory (and in the file of recent.c), changes are refused with ENOSPC, and
+ * the checkpoint thread tries until there is space.
  */
-#include "parts.h"
+#include "sync_priv.h"
 
 #include "base/err.h"
 
@@ -24,42 +22,8 @@
 #define QUEUE_KEEP     (1 * MiB)  /* of memory for a queue at rest */
 #define CHECKPOINT_MAX (24 * MiB) /* bytes of log between checkpoints */
 #define CHECKPOINT_MIN (4 * MiB)
-#define STALL_FACTOR   8          /* commits wait when a checkpoint is that much behind */
+#define STALL_FACTOR   8 /* commits wait when a checkpoint is that much behind */
 #define SPACE_CHECK_NS (50 * NSEC_PER_MSEC)
-#define FLUSH_POLL_US  2000
-#define FULL_RETRY_NS  (500 * NSEC_PER_MSEC)
-
-struct sync {
-    pthread_mutex_t mu;  /* the commit mutex; everything below but what says otherwise */
-    pthread_cond_t work; /* for the sync thread */
-    pthread_cond_t done; /* a pass has ended, or the store failed */
-    pthread_cond_t ckpt; /* for the checkpoint thread */
-    pthread_t sync_thread, ckpt_thread;
-    bool sync_runs, ckpt_runs, stop, ckpt_stop;
-
-    struct wbuf queue, spare; /* records; `spare` is an empty one with memory */
-    uint64_t last;            /* LSN of the newest commit */
-    _Atomic uint64_t durable; /* read without the mutex too */
-    uint64_t want;            /* the highest LSN that someone waits for asynchronously */
-    uint64_t oldest_ns;       /* when the first record of the queue was committed */
-    bool writing;             /* a pass is under way: it owns the log's writer */
-    bool resting;             /* the sync thread waits without a time */
-    uint64_t marked, pass_ns; /* `durable` that a mark or record in the log states; end of the last pass */
-    _Atomic int err;          /* -EIO: read-only from then on */
-    _Atomic int refusal;      /* of changes then: -EROFS if the file system has become read-only, else -EIO */
-    _Atomic bool full;        /* no space for log or index: changes are refused until there is some */
-    bool log_full;            /* it is the log: the queue has what could not be written */
-    _Atomic bool data_dirty;
-    struct list waits;        /* struct sync_wait */
-
-    uint64_t space_ns; /* when the free space was looked at */
-    uint64_t space;    /* bytes free then */
-
-    uint64_t since_ckpt, ckpt_bytes; /* bytes of log since the last checkpoint; between two */
-    pthread_mutex_t ckpt_mu;         /* one checkpoint at a time; before `mu` */
-
-    uint64_t syncs, sync_ns, checkpoints, log_bytes;
-};
 
 void sync_fail(struct engine *e, const char *what, int err)
 {
@@ -84,8 +48,7 @@ bool sync_full(struct engine *e)
     return atomic_load(&e->sync->full);
 }
 
-/* With the mutex. */
-static void set_full(struct engine *e, const char *what)
+void sync_set_full(struct engine *e, const char *what)
 {
     struct sync *s = e->sync;
     if (atomic_exchange(&s->full, true))
@@ -95,15 +58,14 @@ static void set_full(struct engine *e, const char *what)
     pthread_cond_broadcast(&s->done);
 }
 
-/* Any thread without the mutex: -ENOSPC passes, anything else is the end. */
-static void index_failed(struct engine *e, const char *what, int err)
+void sync_index_failed(struct engine *e, const char *what, int err)
 {
     if (err != -ENOSPC) {
         sync_fail(e, what, err);
         return;
     }
     pthread_mutex_lock(&e->sync->mu);
-    set_full(e, "the index");
+    sync_set_full(e, "the index");
     pthread_mutex_unlock(&e->sync->mu);
 }
 
@@ -170,7 +132,7 @@ static void pass_end(struct engine *e, struct wbuf *q, uint64_t upto, int r)
         recent_turn(e); /* now, not before: the other half was not in the log yet */
     s->log_full = r == -ENOSPC;
     if (r == -ENOSPC) {
-        set_full(e, "the log");
+        sync_set_full(e, "the log");
         r = put_back(s, q);
         if (r)
             sync_fail(e, "log: queue", r);
@@ -187,11 +149,7 @@ static void pass_end(struct engine *e, struct wbuf *q, uint64_t upto, int r)
         pthread_cond_signal(&s->work);
 }
 
-/*
- * With the mutex; hold: it is kept while writing, so that nobody commits meanwhile. One step for callers that loop: waits
- * for the pass under way, or makes one. An empty queue writes a mark. -ENOSPC: it made no way.
- */
-static int pass(struct engine *e, bool hold)
+int sync_pass(struct engine *e, bool hold)
 {
     struct sync *s = e->sync;
     uint64_t upto, written, start = now_ns();
@@ -240,7 +198,7 @@ int eng_sync(struct engine *e, uint64_t lsn)
     scoped_lock(&s->mu);
     lsn = min_u64(lsn, s->last);
     while (!r && atomic_load(&s->durable) < lsn && !atomic_load(&s->err))
-        r = pass(e, false);
+        r = sync_pass(e, false);
     return atomic_load(&s->durable) >= lsn ? 0 : r ? r : atomic_load(&s->err);
 }
 
@@ -272,7 +230,7 @@ static void fire_waits(struct sync *s)
     if (err)
         s->want = durable;
     list_init(&ready);
-    list_for_each_safe(l, &s->waits) {
+    list_for_each_safe (l, &s->waits) {
         if (!err && list_entry(l, struct sync_wait, link)->lsn > durable)
             continue;
         list_del(l);
@@ -317,7 +275,7 @@ static void *sync_main(void *arg)
         if (s->stop && list_empty(&s->waits) && due)
             break;
         if (due <= now_ns()) {
-            pass(e, false);
+            sync_pass(e, false);
         } else if (due == UINT64_MAX) {
             s->resting = true;
             pthread_cond_wait(&s->work, &s->mu);
@@ -356,7 +314,7 @@ static int wait_for_room(struct engine *e)
     while (!atomic_load(&s->err) && !atomic_load(&s->full) &&
            (s->queue.len > QUEUE_MAX || recent_full(e) || s->since_ckpt > STALL_FACTOR * s->ckpt_bytes)) {
         if (s->queue.len > QUEUE_MAX || recent_full(e))
-            pass(e, false);
+            sync_pass(e, false);
         else
             pthread_cond_wait(&s->done, &s->mu);
     }
@@ -390,7 +348,7 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
     if (r) {
         s->queue.len = before;
         if (r == -ENOSPC) /* refused as a whole */
-            set_full(e, "the index");
+            sync_set_full(e, "the index");
         else /* whether the index has some of it is unknown, so nothing may follow */
             sync_fail(e, "index: write", r);
         return r;
@@ -414,163 +372,6 @@ int sync_commit(struct engine *e, struct idx_batch *b, struct freed **freed, boo
     }
     *ret_lsn = lsn;
     return 0;
-}
-
-/* ---- checkpoints ---- */
-
-/*
- * With ckpt_mu. The log is durable and the index sealed at one LSN; *ret says which and where the log goes on, *ret_bytes what
- * the index has to write.
- */
-static int seal(struct engine *e, struct super *ret, uint64_t *ret_bytes)
-{
-    struct sync *s = e->sync;
-    int r;
-    scoped_lock(&s->mu);
-    r = s->queue.len ? pass(e, false) : 0; /* most of it, while others may commit */
-    while (!r && !atomic_load(&s->err) && (s->writing || s->queue.len))
-        r = pass(e, true);
-    if (!r)
-        r = atomic_load(&s->err);
-    if (r)
-        return r;
-    r = index_flush_start(e);
-    if (r == -ENOSPC)
-        set_full(e, "the index");
-    else if (r)
-        sync_fail(e, "index: flush", r);
-    if (r)
-        return r;
-    ret->log_lsn = s->last;
-    wal_position(e, &ret->log_seq, &ret->log_off);
-    *ret_bytes = s->since_ckpt;
-    s->since_ckpt = 0;
-    return 0;
-}
-
-static int flush_wait(struct engine *e)
-{
-    int r;
-    while (!(r = index_flush_poll(e)))
-        usleep(FLUSH_POLL_US);
-    if (r < 0) {
-        index_failed(e, "index: flush", r);
-        return r;
-    }
-    return 0;
-}
-
-int sync_checkpoint_with(struct engine *e, int (*fn)(struct engine *e, void *user), void *user)
-{
-    struct sync *s = e->sync;
-    struct super next = {0};
-    uint64_t avail, bytes = 0;
-    int r;
-    scoped_lock(&s->ckpt_mu);
-    if (!fs_free(e, &avail) && avail < e->reserve_bytes / 2)
-        reserve_release(e);
-    r = seal(e, &next, &bytes);
-    if (!r)
-        r = flush_wait(e);
-    if (!r) {
-        e->super.log_lsn = next.log_lsn;
-        e->super.log_seq = next.log_seq;
-        e->super.log_off = next.log_off;
-        e->super.copy_lsn = copy_refresh(e, next.log_lsn);
-        r = super_write(e);
-        if (r)
-            sync_fail(e, "superblock: write", r);
-    }
-    if (!r)
-        wal_trim(e, min_u64(e->super.copy_lsn, next.log_lsn));
-    if (!r && fn)
-        r = fn(e, user);
-    pthread_mutex_lock(&s->mu);
-    s->checkpoints += !r;
-    s->since_ckpt += r ? bytes : 0; /* it is still to be written */
-    s->space_ns = 0;
-    pthread_cond_broadcast(&s->done);
-    pthread_mutex_unlock(&s->mu);
-    if (!r)
-        reserve_make(e);
-    return r;
-}
-
-int sync_checkpoint(struct engine *e)
-{
-    return sync_checkpoint_with(e, NULL, NULL);
-}
-
-/*
- * With both mutexes, on a full disk: is there space now? Then the log gets what waits for it, and the index is opened again
- * if it has stopped. 0: the store goes on.
- */
-static int try_space(struct engine *e)
-{
-    struct sync *s = e->sync;
-    bool index = index_flush_poll(e) < 0;
-    uint64_t avail = 0, need = 1 * MiB + (s->log_full ? e->super.segment : 0) + (index ? s->since_ckpt : 0);
-    int r = fs_free(e, &avail);
-    if (!r && avail < need) {
-        reserve_release(e);
-        r = fs_free(e, &avail);
-    }
-    if (!r && avail < need)
-        r = -ENOSPC;
-    while (!r && (s->writing || s->queue.len) && !atomic_load(&s->err))
-        r = pass(e, true);
-    if (!r)
-        r = atomic_load(&s->err);
-    if (!r && index) {
-        r = index_reopen(e, s->last);
-        if (r && r != -ENOSPC && r != -EAGAIN)
-            sync_fail(e, "index: opened again", r);
-    }
-    if (r)
-        return r;
-    atomic_store(&s->full, false);
-    log_info("%s: there is space again", e->dir);
-    pthread_cond_broadcast(&s->done);
-    return 0;
-}
-
-/* The commit mutex is held before and after. Waits for space, for the thread's end, or until nobody reads the index. */
-static void wait_for_space(struct engine *e)
-{
-    struct sync *s = e->sync;
-    uint64_t due = now_ns() + FULL_RETRY_NS;
-    pthread_mutex_unlock(&s->mu);
-    pthread_mutex_lock(&s->ckpt_mu);
-    pthread_mutex_lock(&s->mu);
-    if (try_space(e) == -EAGAIN)
-        due = now_ns() + FULL_RETRY_NS / 100;
-    pthread_mutex_unlock(&s->ckpt_mu);
-    if (s->full && !s->ckpt_stop) {
-        struct timespec t = {.tv_sec = (time_t)(due / NSEC_PER_SEC), .tv_nsec = (long)(due % NSEC_PER_SEC)};
-        pthread_cond_timedwait(&s->ckpt, &s->mu, &t);
-    }
-}
-
-static void *ckpt_main(void *arg)
-{
-    struct engine *e = arg;
-    struct sync *s = e->sync;
-    pthread_mutex_lock(&s->mu);
-    while (!s->ckpt_stop) {
-        if (s->full && !atomic_load(&s->err)) {
-            wait_for_space(e);
-            continue;
-        }
-        if (s->since_ckpt <= s->ckpt_bytes || atomic_load(&s->err)) {
-            pthread_cond_wait(&s->ckpt, &s->mu);
-            continue;
-        }
-        pthread_mutex_unlock(&s->mu);
-        sync_checkpoint(e);
-        pthread_mutex_lock(&s->mu);
-    }
-    pthread_mutex_unlock(&s->mu);
-    return NULL;
 }
 
 /* ---- open and close ---- */
@@ -601,7 +402,7 @@ int sync_start(struct engine *e)
 {
     struct sync *s = e->sync;
     s->sync_runs = !pthread_create(&s->sync_thread, NULL, sync_main, e);
-    s->ckpt_runs = s->sync_runs && !pthread_create(&s->ckpt_thread, NULL, ckpt_main, e);
+    s->ckpt_runs = s->sync_runs && !pthread_create(&s->ckpt_thread, NULL, sync_ckpt_main, e);
     return s->ckpt_runs ? 0 : -EAGAIN;
 }
 
