@@ -1,0 +1,60 @@
+#include "remote_case.h"
+
+#include "api_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms)
+{
+    struct pst_fs *fs;
+
+    api_base = base;
+    if (api_connect(container, timeout_ms, &fs) < 0)
+        fail_msg("%s", pst_last_error());
+    return fs;
+}
+
+void nap(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
+}
+
+size_t record(int i, uint8_t *buf)
+{
+    size_t n = 16 + (size_t)i * 7919 % (i % 4 ? 3000 : 150000);
+
+    memset(buf, i & 0xff, n);
+    memcpy(buf, &i, sizeof i);
+    memcpy(buf + 4, &(uint32_t){(uint32_t)n}, 4);
+    return n;
+}
+
+void check_records(struct pst_fs *fs, const char *path, int count)
+{
+    uint8_t *want = malloc(RECORD_MAX), *got = malloc(RECORD_MAX);
+    struct pst_file *f;
+    struct stat st;
+    uint64_t at = 0;
+
+    assert_int_equal(pst_open(fs, path, O_RDONLY, 0, &f), 0);
+    for (int i = 0; i < count; i++) {
+        size_t n = record(i, want);
+        assert_int_equal(pst_pread(f, got, n, at), n);
+        assert_memory_equal(want, got, n);
+        at += n;
+    }
+    assert_int_equal(pst_fstat(f, &st), 0);
+    assert_int_equal(st.st_size, at);
+    assert_int_equal(pst_close(f), 0);
+    free(want);
+    free(got);
+}

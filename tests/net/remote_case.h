@@ -1,0 +1,19 @@
+/* What the tests of a remote store have in common; their calls fail the test. */
+#ifndef TESTS_REMOTE_CASE_H
+#define TESTS_REMOTE_CASE_H
+
+#include "penstock/penstock.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* base: the daemon's or its proxy's, of api_base from now on. */
+struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms);
+void nap(int ms);
+/* Record i, of all kinds of sizes up to RECORD_MAX: in the message, by memory. It carries its number and a pattern. */
+#define RECORD_MAX 200000
+size_t record(int i, uint8_t *buf);
+/* The file is records 0 .. count - 1 and no more. */
+void check_records(struct pst_fs *fs, const char *path, int count);
+
+#endif

@@ -1,0 +1,348 @@
+/*
+ * Clients of a real daemon that give up, sleep, die and fork. usage: test_remote_clients PENSTOCK [TEST]   (and for its
+ * own children: test_remote_clients --child|--sleeper|--sleeper-of-names BASE)
+ */
+#include "api_cases.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "daemon.h"
+#include "remote/remote_store.h"
+#include "remote_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+static const char *program, *self;
+static uint64_t seed;
+static bool extended;
+
+/* ---- the buffer rule ---- */
+
+enum registration { NOT_REGISTERED, REGISTERED, STAYS_REGISTERED };
+
+/* A read whose answer the server holds back for a second: the buffer is reused at once, and nothing lands in it. */
+static void held_back(const struct daemon *d, enum registration how, bool cancel)
+{
+    size_t size = 2 * MiB;
+    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec iov = {p, size};
+    struct pst_buf *b = NULL;
+    struct pst_event ev;
+    struct pst_file *f;
+    struct pst_eq *eq;
+    struct pst_fs *fs = connect_at(d->base, "rule", cancel ? 60000 : 300);
+    int64_t n;
+
+    f = api_open_new(fs, "/f", O_DIRECT);
+    memset(p, 0x11, size);
+    do { /* a busy machine may need longer than the time-out to connect */
+        n = pst_pwrite(f, p, size, 0);
+    } while (n == -ETIMEDOUT || (n > 0 && (size_t)n < size));
+    assert_int_equal(n, size);
+    if (how != NOT_REGISTERED)
+        assert_int_equal(pst_buf_register(fs, p, size, &b), 0);
+    assert_int_equal(pst_eq_create(fs, 4, &eq), 0);
+    assert_int_equal(pst_aio_read(f, &iov, 1, 0, eq, &iov), 0);
+    nap(100);
+    if (how != NOT_REGISTERED)
+        assert_int_equal(pst_buf_unregister(b), -EBUSY);
+    if (cancel)
+        assert_int_equal(pst_aio_cancel(eq, &iov), 1);
+    assert_int_equal(pst_eq_poll(eq, &ev, 1, 60000), 1);
+    assert_int_equal(ev.result, cancel ? -ECANCELED : -ETIMEDOUT);
+    if (how == REGISTERED)
+        assert_int_equal(pst_buf_unregister(b), 0);
+    memset(p, 0x22, size);
+    nap(1200);
+    for (size_t i = 0; i < size; i++)
+        if (p[i] != 0x22)
+            fail_msg("byte %zu of the reused buffer was overwritten", i);
+    if (how == STAYS_REGISTERED)
+        assert_int_equal(pst_buf_unregister(b), 0);
+    pst_eq_destroy(eq);
+    n = pst_close(f);
+    assert_true(n == 0 || (n == -ETIMEDOUT && !cancel));
+    assert_int_equal(pst_disconnect(fs), 0);
+    munmap(p, size);
+}
+
+static void an_abandoned_read_never_lands_in_reused_memory(void **state)
+{
+    struct daemon d;
+
+    (void)state;
+    assert_true(daemon_start(&d, program, (const char *[]){"--filter", "delay:op=read,ms=1000", NULL}));
+    for (enum registration how = NOT_REGISTERED; how <= STAYS_REGISTERED; how++) {
+        held_back(&d, how, false);
+        held_back(&d, how, true);
+    }
+    daemon_done(&d);
+}
+
+/* ---- clients that sleep and die ---- */
+
+/* Appends durable records until its input ends. */
+static int sleeper(const char *base)
+{
+    uint8_t *buf = malloc(200000);
+    struct pst_fs *fs;
+    struct pst_file *f;
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+    int i;
+
+    api_base = base;
+    if (api_connect("sleeping", 60000, &fs) < 0)
+        return 1;
+    f = api_open_new(fs, "/log", O_APPEND | O_DSYNC);
+    for (i = 0; poll(&in, 1, 0) == 0; i++) {
+        size_t n = record(i, buf);
+        if (pst_append(f, buf, n, NULL) != (int64_t)n) {
+            fprintf(stderr, "%s\n", pst_last_error());
+            return 1;
+        }
+        if (i == 5 && write(1, "x", 1) != 1)
+            return 1;
+    }
+    free(buf);
+    check_records(fs, "/log", i);
+    return pst_close(f) < 0 || pst_disconnect(fs) < 0;
+}
+
+/* The same, with nothing but syncs of a directory. */
+static int sleeper_of_names(const char *base)
+{
+    struct pst_fs *fs;
+    struct pollfd in = {.fd = 0, .events = POLLIN};
+
+    api_base = base;
+    if (api_connect("sleeping", 60000, &fs) < 0)
+        return 1;
+    for (int i = 0; poll(&in, 1, 0) == 0; i++) {
+        if (pst_fsync_dir(fs, "/") < 0 || pst_sync(fs) < 0) {
+            fprintf(stderr, "%s\n", pst_last_error());
+            return 1;
+        }
+        if (i == 5 && write(1, "x", 1) != 1)
+            return 1;
+    }
+    return pst_disconnect(fs) < 0;
+}
+
+/* The daemon's thread that ends sessions stands still until it is let go. */
+static pid_t hold_leases(const struct daemon *d)
+{
+    char path[300], name[32];
+    pid_t found = 0;
+    struct dirent *e;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "/proc/%d/task", d->pid);
+    dir = opendir(path);
+    assert_non_null(dir);
+    while (!found && (e = readdir(dir))) {
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/comm", d->pid, e->d_name);
+        f = fopen(path, "r");
+        if (f && fgets(name, sizeof name, f) && !strcmp(name, "pst-leases\n"))
+            found = atoi(e->d_name);
+        if (f)
+            fclose(f);
+    }
+    closedir(dir);
+    assert_true(found > 0);
+    assert_int_equal(ptrace(PTRACE_SEIZE, found, NULL, NULL), 0);
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, found, NULL, NULL), 0);
+    assert_int_equal(waitpid(found, NULL, __WALL), found);
+    return found;
+}
+
+/* leases_late: the server has not ended the old session yet when the client opens its next one. */
+static void sleeps_beyond_its_lease(const char *how, bool leases_late)
+{
+    struct daemon d;
+    int out[2], in[2], status;
+    pid_t pid, held = 0;
+    char c;
+
+    assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
+    assert_true(pipe(out) == 0 && pipe(in) == 0);
+    pid = fork();
+    if (pid == 0) {
+        dup2(out[1], 1);
+        dup2(in[0], 0);
+        close(in[1]);
+        execl(self, self, how, d.base, NULL);
+        _exit(127);
+    }
+    assert_int_equal(read(out[0], &c, 1), 1);
+    kill(pid, SIGSTOP);
+    if (leases_late)
+        held = hold_leases(&d);
+    nap(2500);
+    kill(pid, SIGCONT);
+    nap(500);
+    close(in[0]);
+    close(in[1]); /* enough */
+    waitpid(pid, &status, 0);
+    if (held)
+        assert_int_equal(ptrace(PTRACE_DETACH, held, NULL, NULL), 0);
+    assert_int_equal(status, 0);
+    close(out[0]);
+    close(out[1]);
+    daemon_done(&d);
+}
+
+static void a_client_that_slept_beyond_its_lease_goes_on(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper", false);
+}
+
+/* To the server the old session and its data connections are as alive as the next one. */
+static void data_of_the_next_session_takes_no_connection_of_the_old_one(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper", true);
+}
+
+static void syncs_of_a_directory_go_on_in_the_next_session(void **state)
+{
+    (void)state;
+    sleeps_beyond_its_lease("--sleeper-of-names", false);
+}
+
+/* Writes and reads until it is killed. */
+static int child(const char *base)
+{
+    struct pst_fs *fs;
+    struct pst_file *f;
+    uint8_t *buf = malloc(4 * MiB);
+
+    api_base = base;
+    if (api_connect("dying", 0, &fs) < 0 || pst_open(fs, "/f", O_RDWR | O_CREAT | O_DIRECT, 0644, &f) < 0)
+        return 1;
+    memset(buf, 1, 4 * MiB);
+    if (write(1, "x", 1) != 1)
+        return 1;
+    for (;;)
+        if (pst_pwrite(f, buf, 4 * MiB, 0) < 0 || pst_pread(f, buf, 4 * MiB, 0) < 0)
+            return 1;
+}
+
+static void the_server_survives_clients_that_die_in_transfers(void **state)
+{
+    int rounds = extended ? 100 : 5;
+    struct daemon d;
+    struct pst_fs *fs;
+    struct rng r;
+    long before, after = 0;
+
+    (void)state;
+    rng_seed(&r, seed);
+    assert_true(daemon_start(&d, program, (const char *[]){"--lease", "1s", NULL}));
+    fs = connect_at(d.base, "living", 0);
+    api_put(fs, "/f", "alive");
+    api_expect(fs, "/f", "alive"); /* with the data connection that stays */
+    before = daemon_sockets(&d);
+    for (int i = 0; i < rounds; i++) {
+        int pipes[2];
+        pid_t pid;
+        char c;
+        assert_int_equal(pipe(pipes), 0);
+        pid = fork();
+        if (pid == 0) {
+            dup2(pipes[1], 1);
+            execl(self, self, "--child", d.base, NULL);
+            _exit(127);
+        }
+        close(pipes[1]);
+        assert_int_equal(read(pipes[0], &c, 1), 1);
+        close(pipes[0]);
+        nap((int)rng_below(&r, 60));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        api_expect(fs, "/f", "alive");
+    }
+    for (int i = 0; i < 100 && (after = daemon_sockets(&d)) > before; i++)
+        nap(50);
+    assert_true(after <= before);
+    assert_int_equal(pst_disconnect(fs), 0);
+    assert_int_equal(daemon_stop(&d), 0);
+    daemon_done(&d);
+}
+
+static void a_child_of_fork_leaves_its_parents_connection_alone(void **state)
+{
+    struct daemon d;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    char buf[8];
+
+    (void)state;
+    assert_true(daemon_start(&d, program, NULL));
+    fs = connect_at(d.base, "fork", 0);
+    f = api_open_new(fs, "/f", 0);
+    for (int i = 0; i < 10; i++) {
+        int status;
+        pid_t pid;
+        assert_int_equal(pst_pwrite(f, "parent", 6, 0), 6);
+        pid = fork();
+        if (pid == 0)
+            _exit(pst_pread(f, buf, 6, 0) == -ECHILD && pst_fsync(f) == -ECHILD && pst_close(f) == -ECHILD &&
+                          pst_disconnect(fs) == -ECHILD && api_connect("fork", 0, &fs) == -ECHILD
+                      ? 0
+                      : 1);
+        assert_int_equal(pst_fsync(f), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_int_equal(pst_pread(f, buf, 6, 0), 6);
+    }
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    daemon_done(&d);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
+        cmocka_unit_test(a_client_that_slept_beyond_its_lease_goes_on),
+        cmocka_unit_test(data_of_the_next_session_takes_no_connection_of_the_old_one),
+        cmocka_unit_test(syncs_of_a_directory_go_on_in_the_next_session),
+        cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
+        cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),
+    };
+    const char *s = getenv("PENSTOCK_SEED");
+
+    pst_backend_register(&pst_remote_backend);
+    if (argc == 3 && !strcmp(argv[1], "--child"))
+        return child(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--sleeper"))
+        return sleeper(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--sleeper-of-names"))
+        return sleeper_of_names(argv[2]);
+    if (argc < 2)
+        return 2;
+    program = argv[1];
+    self = argv[0];
+    extended = getenv("PENSTOCK_EXTENDED") != NULL;
+    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    if (argc == 3)
+        cmocka_set_test_filter(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
