@@ -187,19 +187,23 @@ static void a_native_wait_sleeps_and_times_out(void **state)
     close_both(qa, qb);
 }
 
+static struct uroce_qp *node_ud(struct node *n)
+{
+    struct uroce_qp *qp = node_qp(n, UROCE_QPT_UD, 16);
+    struct uroce_qp_attr at = {.qp_state = UROCE_QPS_RTR, .sq_psn = 9};
+    assert_int_equal(uroce_qp_modify(qp, &at, UROCE_QP_STATE), 0);
+    at.qp_state = UROCE_QPS_RTS;
+    assert_int_equal(uroce_qp_modify(qp, &at, UROCE_QP_STATE | UROCE_QP_SQ_PSN), 0);
+    return qp;
+}
+
 /* A datagram queue pair: the payload stands behind 40 bytes of network header. */
 static void datagrams_arrive_with_their_network_header(void **state)
 {
     (void)state;
     struct uroce_config ca = {.addresses = "10.77.0.1,fd77::1"}, cb = {.addresses = "10.77.0.2,fd77::2"};
     open_both(&ca, &cb);
-    struct uroce_qp *qp[2] = {node_qp(&a, UROCE_QPT_UD, 16), node_qp(&b, UROCE_QPT_UD, 16)};
-    for (int i = 0; i < 2; i++) {
-        struct uroce_qp_attr at = {.qp_state = UROCE_QPS_RTR, .sq_psn = 9};
-        assert_int_equal(uroce_qp_modify(qp[i], &at, UROCE_QP_STATE), 0);
-        at.qp_state = UROCE_QPS_RTS;
-        assert_int_equal(uroce_qp_modify(qp[i], &at, UROCE_QP_STATE | UROCE_QP_SQ_PSN), 0);
-    }
+    struct uroce_qp *qp[2] = {node_ud(&a), node_ud(&b)};
     for (unsigned gid = 0; gid < 2; gid++) {
         struct uroce_ah_attr at = {.sgid_index = (uint8_t)gid};
         struct uroce_ah *ah;
@@ -225,6 +229,57 @@ static void datagrams_arrive_with_their_network_header(void **state)
         assert_int_equal(uroce_ah_destroy(ah), 0);
     }
     close_both(qp[0], qp[1]);
+}
+
+static void send_to_group(struct uroce_qp *from, const union uroce_gid *group, uint32_t len)
+{
+    struct uroce_ah_attr at = {.dgid = *group};
+    struct uroce_ah *ah;
+    assert_int_equal(uroce_ah_create(a.pd, &at, &ah), 0);
+    struct uroce_sge sge = {.addr = (uintptr_t)a.buf, .length = len, .lkey = uroce_mr_lkey(a.mr)};
+    struct uroce_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = UROCE_WR_SEND};
+    const struct uroce_send_wr *bad;
+    struct uroce_wc wc;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = UROCE_QPN_MAX;
+    wr.wr.ud.remote_qkey = 0x1234;
+    assert_int_equal(uroce_post_send(from, &wr, &bad), 0);
+    node_wait(&a, &b, 1, &wc);
+    assert_int_equal(uroce_ah_destroy(ah), 0);
+}
+
+/* Who leaves a group, or goes, takes nothing from those who are still in it. */
+static void a_group_lasts_until_its_last_member_leaves(void **state)
+{
+    (void)state;
+    const union uroce_gid group = {.raw = {[10] = 0xff, [11] = 0xff, 239, 7, 7, 7}};
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    struct uroce_qp *from = node_ud(&a), *to[3] = {node_ud(&b), node_ud(&b), node_ud(&b)};
+    struct uroce_wc wc;
+    netns_enter(&ns, 1); /* where b's socket for the group is to be */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(uroce_attach_mcast(to[i], &group), 0);
+    netns_enter(&ns, 0);
+    assert_int_equal(uroce_detach_mcast(to[0], &group), 0);
+    assert_int_equal(uroce_qp_destroy(to[1]), 0);
+    node_fill(&a, 3);
+    node_recv(&b, to[2], 0, 2048, 9);
+    send_to_group(from, &group, 500);
+    node_wait(&b, &a, 1, &wc);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    assert_int_equal(wc.qp_num, uroce_qp_num(to[2]));
+    assert_memory_equal(b.buf + UROCE_GRH_BYTES, a.buf, 500);
+    assert_int_equal(uroce_detach_mcast(to[2], &group), 0);
+    netns_enter(&ns, 1);
+    assert_int_equal(uroce_attach_mcast(to[0], &group), 0);
+    netns_enter(&ns, 0);
+    node_recv(&b, to[0], 0, 2048, 10);
+    send_to_group(from, &group, 400);
+    node_wait(&b, &a, 1, &wc);
+    assert_int_equal(wc.qp_num, uroce_qp_num(to[0]));
+    assert_int_equal(uroce_qp_destroy(to[2]), 0);
+    close_both(from, to[0]);
 }
 
 /* A slot of each end computes the sum of each message, however often its packets were lost, and both agree. */
@@ -333,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
         cmocka_unit_test(a_native_wait_sleeps_and_times_out),
         cmocka_unit_test(datagrams_arrive_with_their_network_header),
+        cmocka_unit_test(a_group_lasts_until_its_last_member_leaves),
         cmocka_unit_test(slots_see_each_message_once_at_both_ends),
         cmocka_unit_test(a_thousand_queue_pairs_work),
         cmocka_unit_test(a_device_with_objects_left_is_not_closed),

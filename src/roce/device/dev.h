@@ -236,6 +236,10 @@ void dev_async_event(void *ctx, enum uroce_event_type type, void *user);
 /* Forgets the events of an object that goes; NULL: all. */
 void dev_events_forget(struct uroce_device *dev, void *element);
 
+/* ---- pairs.c ---- */
+
+void dev_group_left(void *ctx, const union uroce_gid *group);
+
 /* ---- slots.c ---- */
 
 enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,

@@ -42,6 +42,7 @@ static const struct qp_engine_ops engine_ops = {
     .async_event = dev_async_event,
     .mad = on_mad,
     .payload = dev_payload,
+    .group_left = dev_group_left,
 };
 
 /* Capture and impairment stand on the port: the capture sees what the impairment lets through from below. */

@@ -298,37 +298,48 @@ int uroce_ah_destroy(struct uroce_ah *handle)
     return 0;
 }
 
-static int mcast(struct uroce_qp *qp, const union uroce_gid *gid, bool attach)
+/* On each address of the group's family: a queue pair in INIT has none of its own yet. 0: one has it at least. */
+static int join_group(struct uroce_device *dev, const union uroce_gid *gid, bool join)
+{
+    bool any = false;
+    int err = -EADDRNOTAVAIL;
+    for (int i = 0; i < dev->nports; i++) {
+        struct port_addr group = {.gid = *gid, .scope_id = dev->ports[i].at.addr.scope_id, .udp_port = PORT_UDP};
+        int e = port_join(dev->ports[i].port, &group, join);
+        any |= e == 0;
+        err = e ? e : err;
+    }
+    return any ? 0 : err;
+}
+
+/* From the engine, when a queue pair was the group's last. */
+void dev_group_left(void *ctx, const union uroce_gid *gid)
+{
+    join_group(ctx, gid, false);
+}
+
+int uroce_attach_mcast(struct uroce_qp *qp, const union uroce_gid *gid)
 {
     struct uroce_device *dev = qp->dev;
     int r = dev_check_fork(dev);
     if (r)
         return r;
     dev_lock(dev);
-    r = attach ? qp_attach_mcast(qp->qp, gid) : qp_detach_mcast(qp->qp, gid);
-    /* The group is joined on each address of its family: a queue pair in INIT has none of its own yet. */
-    bool any = false;
-    int err = -EADDRNOTAVAIL;
-    for (int i = 0; !r && i < dev->nports; i++) {
-        struct port_addr group = {.gid = *gid, .scope_id = dev->ports[i].at.addr.scope_id, .udp_port = PORT_UDP};
-        int e = port_join(dev->ports[i].port, &group, attach);
-        any |= e == 0;
-        err = e ? e : err;
-    }
-    if (!r && attach && !any) {
+    r = qp_attach_mcast(qp->qp, gid);
+    if (!r && (r = join_group(dev, gid, true)))
         qp_detach_mcast(qp->qp, gid);
-        r = err;
-    }
     dev_unlock(dev);
     return r;
 }
 
-int uroce_attach_mcast(struct uroce_qp *qp, const union uroce_gid *gid)
-{
-    return mcast(qp, gid, true);
-}
-
 int uroce_detach_mcast(struct uroce_qp *qp, const union uroce_gid *gid)
 {
-    return mcast(qp, gid, false);
+    struct uroce_device *dev = qp->dev;
+    int r = dev_check_fork(dev);
+    if (r)
+        return r;
+    dev_lock(dev);
+    r = qp_detach_mcast(qp->qp, gid);
+    dev_unlock(dev);
+    return r;
 }

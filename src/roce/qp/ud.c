@@ -194,6 +194,8 @@ int qp_detach_mcast(struct qp *qp, const union uroce_gid *gid)
         if (!g->n) {
             free(g->qp);
             *g = e->groups[--e->ngroups];
+            if (e->ops.group_left)
+                e->ops.group_left(e->cfg.ctx, gid);
         }
         return 0;
     }

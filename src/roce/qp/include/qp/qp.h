@@ -102,6 +102,8 @@ struct qp_engine_ops {
      */
     enum qp_verdict (*payload)(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
                                bool *ret_has_value);
+    /* May be NULL. The last queue pair has left a multicast group. */
+    void (*group_left)(void *ctx, const union uroce_gid *group);
     /* May be NULL. Each step of the state machines of a received packet, for tests and traces: "resp", "CHECK_PSN". */
     void (*trace)(void *ctx, uint32_t qpn, const char *machine, const char *state);
 };
