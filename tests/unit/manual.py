@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The manual names every command, option and key that there is, the example configuration is a good one, and the
-units hold what systemd takes.
+units hold what systemd takes. So does uroce's, with its environment.
 
-Usage: manual.py PENSTOCK SOURCE-ROOT
+Usage: manual.py PENSTOCK SOURCE-ROOT UROCE
 """
 import pathlib
 import re
@@ -35,6 +35,15 @@ for line in run("--help").splitlines():
     for option in set(re.findall(r"^ +(?:-\w, )?--([\w-]+)", run(*command.split(), "--help"), re.M)):
         if f"Fl Fl {option}" not in part:
             bad.append(f"penstock.1 does not have --{option} of: {command}")
+uroce_page = (root / "man/uroce.1").read_text()
+usage = subprocess.run([sys.argv[3], "--help"], capture_output=True, text=True, check=True).stdout
+commands, options = re.findall(r"^  (\w+)", usage, re.M), re.findall(r"--([\w-]+)", usage)
+variables = set(re.findall(r'"(UROCE_[A-Z_]+)"', "".join(p.read_text() for p in (root / "src/roce/device").glob("*.c"))))
+assert len(commands) >= 3 and len(options) >= 2 and len(variables) >= 7, (commands, options, variables)
+bad += [f"uroce.1 has no section for: {c}" for c in commands if f".Ss {c}\n" not in uroce_page]
+bad += [f"uroce.1 does not have --{o}" for o in options if f"Fl Fl {o}" not in uroce_page]
+bad += [f"{page} does not have {v}" for v in variables for page in ("man/uroce.1", "docs/roce.md")
+        if v not in (root / page).read_text()]
 keys = re.findall(r'"([a-z_.]+)",\s*K_[A-Z]+,', (root / "src/server/config.c").read_text())
 assert len(keys) > 20, keys
 for key in keys:
@@ -43,7 +52,7 @@ for key in keys:
 out = run("serve", "--check-config", "-c", str(root / "dist/penstock.yaml"))
 if "store.url: local:/var/lib/penstock" not in out:
     bad.append("the example configuration is not read: " + out)
-for name in ("penstock.1", "penstock.yaml.5"):
+for name in ("penstock.1", "penstock.yaml.5", "uroce.1"):
     try:
         r = subprocess.run(["groff", "-mdoc", "-Tutf8", str(root / "man" / name)], capture_output=True, text=True)
         bad += [f"{name}: {line}" for line in r.stderr.splitlines() if "error" in line or "mdoc" in line]
