@@ -111,13 +111,13 @@ static void post(struct end *e, enum uroce_wr_opcode op, size_t at, uint32_t len
     must(uroce_post_send(e->qp, &wr, &bad), "post");
 }
 
-/* The next n completions at most, at least one; asleep: by the native wait. */
-static int complete(struct end *e, int n, bool asleep)
+/* The next n completions at most, at least one. */
+static int complete(struct end *e, int n)
 {
     struct uroce_wc wc[DEPTH_MAX];
     int r;
     do
-        r = asleep ? uroce_wait_cq(e->cq, n, wc, 10 * NSEC_PER_SEC) : uroce_poll_cq(e->cq, n, wc);
+        r = uroce_poll_cq(e->cq, n, wc);
     while (r == 0);
     for (int i = 0; i < r; i++)
         if (wc[i].status != UROCE_WC_SUCCESS) {
@@ -127,6 +127,15 @@ static int complete(struct end *e, int n, bool asleep)
     if (r < 0)
         must(r, "poll");
     return r;
+}
+
+/* Sleeps until the CQ that was armed has something: no spinning before, unlike uroce_wait_cq. */
+static void sleep_for_event(struct end *e)
+{
+    struct uroce_cq *cq;
+    void *context;
+    must(uroce_get_cq_event(e->channel, &cq, &context), "event");
+    uroce_ack_cq_events(cq, 1);
 }
 
 static void stream(struct end *e, const struct roce_args *a, int sock)
@@ -139,7 +148,7 @@ static void stream(struct end *e, const struct roce_args *a, int sock)
             post(e, op, slot++ % a->depth * a->size, (uint32_t)a->size, 0);
             out++;
         }
-        int n = complete(e, DEPTH_MAX, false);
+        int n = complete(e, DEPTH_MAX);
         out -= (uint64_t)n;
         bytes += (uint64_t)n * a->size;
     }
@@ -182,7 +191,7 @@ static void bounce(struct end *e, const struct roce_args *a, bool first)
             while (*mine < i)
                 uroce_poll_cq(e->cq, 0, &(struct uroce_wc){0});
         if (i % 16 == 0)
-            complete(e, 1, false);
+            complete(e, 1);
         each[i - 1] = (uint32_t)(now_ns() - since);
     }
     if (first) {
@@ -201,8 +210,12 @@ static void passive(struct end *e, const struct roce_args *a, bool asleep)
         fatal("memory");
     for (uint64_t i = 0; i < a->count; i++) {
         uint64_t since = now_ns();
+        if (asleep && uroce_req_notify_cq(e->cq, 0))
+            fatal("a completion that nobody asked for");
         post(e, UROCE_WR_RDMA_READ, 0, 8, 0);
-        complete(e, 1, asleep);
+        if (asleep)
+            sleep_for_event(e);
+        complete(e, 1);
         each[i] = (uint32_t)(now_ns() - since);
     }
     printf("{");
