@@ -57,6 +57,7 @@ static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t l
     if (posix_memalign((void **)&e->buf, 4096, len))
         fatal("memory");
     memset(e->buf, i + 1, len);
+    memset(e->buf + 64, 0, 8); /* bounce() counts there: the peer may be first */
     must(uroce_pd_alloc(e->dev, &e->pd), "protection domain");
     must(uroce_channel_create(e->dev, &e->channel), "channel");
     must(uroce_cq_create(e->dev, 2 * DEPTH_MAX, NULL, e->channel, &e->cq), "completion queue");
@@ -173,7 +174,6 @@ static void bounce(struct end *e, const struct roce_args *a, bool first)
     uint64_t *out = (uint64_t *)(void *)e->buf;
     if (!each)
         fatal("memory");
-    *mine = 0;
     for (uint64_t i = 1; i <= a->count; i++) {
         uint64_t since = now_ns();
         if (!first)
