@@ -52,12 +52,29 @@ struct uroce_qp;
 
 /* ---- device ---- */
 
+#define UROCE_NAME_MAX    32 /* bytes of a device's name, the 0 included */
+#define UROCE_DEVICES_MAX 16
+
+/*
+ * The devices that there are here, by their names: those of the environment's UROCE_DEVICES ("NAME=ADDRESS[,...];...")
+ * in that order, else one, "uroce0". Nothing is opened.
+ */
+struct uroce_device_info {
+    char name[UROCE_NAME_MAX];
+    uint64_t node_guid; /* network order; as uroce_query_device tells it */
+    unsigned int gids;
+};
+/* Number of devices, of which the first `max` are told; -EINVAL, -EADDRNOTAVAIL, ... and a line in err. */
+int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t err_size);
+
 struct uroce_config {
     /*
      * Addresses of the device, in the order of its GID table: "192.0.2.1,2001:db8::1", NULL: from the environment
-     * (UROCE_ADDRESS), else all addresses of the machine's interfaces that are up, loopback last (docs/roce.md).
+     * (UROCE_DEVICES, UROCE_ADDRESS), else all addresses of the machine's interfaces that are up, loopback last
+     * (docs/roce.md).
      */
     const char *addresses;
+    const char *name;           /* which device; NULL: the first. With addresses: the name that it has */
     uint32_t rcvbuf_bytes;      /* socket buffer that is asked for; 0: default */
     const char *capture;        /* file for a capture of all packets (pcapng), or NULL: UROCE_CAPTURE */
     const char *capture_filter; /* grammar in docs/roce.md */
@@ -70,14 +87,14 @@ struct uroce_config {
     uint64_t seed;          /* 0: from the kernel */
 };
 /*
- * cfg NULL: all defaults. -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (the address's holder belongs to another user), ..., and
- * a line in err that names the address or the setting and what to do.
+ * cfg NULL: all defaults. -ENODEV: no device of that name; -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (the address's holder
+ * belongs to another user), ..., and a line in err that names the address or the setting and what to do.
  */
 int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *err, size_t err_size);
 int uroce_close(struct uroce_device *dev);
 
 struct uroce_device_attr {
-    char name[32];
+    char name[UROCE_NAME_MAX];
     uint32_t max_qp, max_cq, max_mr, max_pd, max_srq, max_mw, max_qp_wr, max_cqe, max_sge, max_rd_atomic, max_inline;
     enum uroce_mtu active_mtu; /* the largest that the interfaces' MTU allows */
     uint32_t gids;
@@ -85,6 +102,8 @@ struct uroce_device_attr {
 };
 void uroce_query_device(struct uroce_device *dev, struct uroce_device_attr *ret);
 int uroce_query_gid(struct uroce_device *dev, unsigned int index, union uroce_gid *ret); /* -ENOENT */
+/* The interface that has the GID's address: its index in the network namespace where the device was opened. */
+int uroce_query_gid_interface(struct uroce_device *dev, unsigned int index, unsigned int *ret);
 /* Events that belong to no completion: a descriptor to poll, and the next one (-EAGAIN: none). */
 int uroce_async_fd(struct uroce_device *dev);
 struct uroce_async_event {

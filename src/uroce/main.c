@@ -14,14 +14,14 @@
 static const char usage[] =
     "usage: uroce COMMAND [OPTION...]\n"
     "\n"
-    "  devices   the RDMA device that programs see here: addresses (GIDs), MTU, limits\n"
+    "  devices   the RDMA devices that programs see here: addresses (GIDs), MTU, limits\n"
     "  holder    share this machine's addresses among the processes of a user (started by itself when needed)\n"
     "              --system      serve the processes of all users, without end (as root)\n"
     "              --background  go into the background\n"
     "  version\n"
     "\n"
-    "UROCE_ADDRESS=ADDRESS[,...] chooses addresses, UROCE_HOLDER=off does without a holder; docs/roce.md has the "
-    "rest.\n";
+    "UROCE_ADDRESS=ADDRESS[,...] chooses addresses, UROCE_DEVICES=NAME=ADDRESS[,...][;...] makes several devices,\n"
+    "UROCE_HOLDER=off does without a holder; docs/roce.md has the rest.\n";
 
 static int fail_usage(const char *what)
 {
@@ -78,15 +78,14 @@ static void print_gid(unsigned index, const union uroce_gid *g)
     printf("  gid %-3u %s, RoCE v2\n", index, wire_gid_text(g, text));
 }
 
-static int cmd_devices(int argc)
+static int show_device(const char *name)
 {
     struct uroce_device *dev;
     struct uroce_device_attr a;
     union uroce_gid g;
     char err[256];
-    if (argc)
-        return fail_usage("devices: has no options");
-    int r = uroce_open(NULL, &dev, err, sizeof err);
+    struct uroce_config c = {.name = name, .congestion_control = -1};
+    int r = uroce_open(&c, &dev, err, sizeof err);
     if (r) {
         fprintf(stderr, "uroce devices: %s\n", err);
         return 1;
@@ -97,6 +96,22 @@ static int cmd_devices(int argc)
         print_gid(i, &g);
     uroce_close(dev);
     return 0;
+}
+
+static int cmd_devices(int argc)
+{
+    struct uroce_device_info d[UROCE_DEVICES_MAX];
+    char err[256];
+    if (argc)
+        return fail_usage("devices: has no options");
+    int n = uroce_list_devices(d, UROCE_DEVICES_MAX, err, sizeof err), failed = 0;
+    if (n < 0) {
+        fprintf(stderr, "uroce devices: %s\n", err);
+        return 1;
+    }
+    for (int i = 0; i < n; i++)
+        failed |= show_device(d[i].name);
+    return failed;
 }
 
 int main(int argc, char **argv)

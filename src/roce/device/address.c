@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
+
+#define DAD_WAIT_NS (3 * NSEC_PER_SEC)
 
 /* IPv6 link-local addresses come after the others of their kind; loopback is last. */
 enum rank { RANK_V4, RANK_V6, RANK_LINK_LOCAL, RANK_LOOPBACK_V4, RANK_LOOPBACK_V6, RANKS };
@@ -37,27 +40,60 @@ static void entry_of(const struct ifaddrs *i, struct dev_address *ret)
     port_addr_from(i->ifa_addr, &ret->addr);
     ret->addr.udp_port = PORT_UDP;
     ret->link_mtu = link_mtu(i->ifa_name);
+    ret->ifindex = if_nametoindex(i->ifa_name);
     snprintf(ret->ifname, sizeof ret->ifname, "%s", i->ifa_name);
 }
 
-static bool usable(const struct ifaddrs *i)
+static bool candidate(const struct ifaddrs *i)
 {
     return i->ifa_addr && (i->ifa_flags & IFF_UP) &&
            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
+static bool can_bind(const struct ifaddrs *i)
+{
+    struct sockaddr_in6 a;
+    memcpy(&a, i->ifa_addr, sizeof a);
+    a.sin6_port = 0;
+    cleanup_close int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) == 0 || errno != EADDRNOTAVAIL;
+}
+
+/*
+ * An IPv6 address that is new is not for use until the kernel knows that nobody else has it (DAD: one to two seconds).
+ * It is waited for, else a program that starts early has another GID table than those that come later. *left_ns: for
+ * how long altogether. Without a carrier the kernel does not even begin.
+ */
+static bool usable(const struct ifaddrs *i, uint64_t *left_ns)
+{
+    const uint64_t step = 10 * NSEC_PER_MSEC;
+    if (!candidate(i))
+        return false;
+    if (i->ifa_addr->sa_family == AF_INET)
+        return true;
+    while (!can_bind(i)) {
+        if (!(i->ifa_flags & IFF_RUNNING) || *left_ns < step)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = (long)step}, NULL);
+        *left_ns -= step;
+    }
+    return true;
+}
+
 static int all_addresses(const struct ifaddrs *ifs, struct dev_address *ret, int max)
 {
+    uint64_t left = DAD_WAIT_NS;
     int n = 0;
     for (int rank = 0; rank < RANKS; rank++)
         for (const struct ifaddrs *i = ifs; i && n < max; i = i->ifa_next)
-            if (usable(i) && rank_of(i) == (enum rank)rank)
+            if (candidate(i) && rank_of(i) == (enum rank)rank && usable(i, &left))
                 entry_of(i, &ret[n++]);
     return n;
 }
 
 /* "192.0.2.1", "2001:db8::1", "fe80::1%eth0": one that an interface of this machine has. */
-static int one_address(const struct ifaddrs *ifs, char *text, struct dev_address *ret, char *err, size_t err_size)
+static int one_address(const struct ifaddrs *ifs, char *text, const char *origin, struct dev_address *ret, char *err,
+                       size_t err_size)
 {
     char *zone = strchr(text, '%');
     if (zone)
@@ -65,22 +101,29 @@ static int one_address(const struct ifaddrs *ifs, char *text, struct dev_address
     uint8_t want[16];
     int family = strchr(text, ':') ? AF_INET6 : AF_INET;
     if (inet_pton(family, text, want) != 1) {
-        snprintf(err, err_size, "UROCE_ADDRESS: '%s' is not an IPv4 or IPv6 address", text);
+        snprintf(err, err_size, "%s: '%s' is not an IPv4 or IPv6 address", origin, text);
         return -EINVAL;
     }
     for (const struct ifaddrs *i = ifs; i; i = i->ifa_next) {
-        if (!usable(i) || i->ifa_addr->sa_family != family || (zone && strcmp(zone, i->ifa_name)))
+        uint64_t left = DAD_WAIT_NS;
+        if (!candidate(i) || i->ifa_addr->sa_family != family || (zone && strcmp(zone, i->ifa_name)))
             continue;
         entry_of(i, ret);
-        if (memcmp(ret->addr.gid.raw + (family == AF_INET ? 12 : 0), want, family == AF_INET ? 4 : 16) == 0)
+        if (memcmp(ret->addr.gid.raw + (family == AF_INET ? 12 : 0), want, family == AF_INET ? 4 : 16))
+            continue;
+        if (usable(i, &left))
             return 0;
+        snprintf(err, err_size, "%s: %s of %s is not ready (tentative): the link has no carrier, or another has it",
+                 origin, text, i->ifa_name);
+        return -EADDRNOTAVAIL;
     }
-    snprintf(err, err_size, "UROCE_ADDRESS: no interface that is up has %s: `ip address` shows those there are", text);
+    snprintf(err, err_size, "%s: no interface that is up has %s%s%s: `ip address` shows those there are", origin, text,
+             zone ? "%" : "", zone ? zone : "");
     return -EADDRNOTAVAIL;
 }
 
-static int listed_addresses(const struct ifaddrs *ifs, const char *list, struct dev_address *ret, int max, char *err,
-                            size_t err_size)
+static int listed_addresses(const struct ifaddrs *ifs, const char *list, const char *origin, struct dev_address *ret,
+                            int max, char *err, size_t err_size)
 {
     cleanup_free char *copy = strdup(list);
     if (!copy)
@@ -89,10 +132,10 @@ static int listed_addresses(const struct ifaddrs *ifs, const char *list, struct 
     char *save = NULL;
     for (char *w = strtok_r(copy, ", ", &save); w; w = strtok_r(NULL, ", ", &save)) {
         if (n == max) {
-            snprintf(err, err_size, "UROCE_ADDRESS: more than %d addresses", max);
+            snprintf(err, err_size, "%s: more than %d addresses", origin, max);
             return -E2BIG;
         }
-        int r = one_address(ifs, w, &ret[n], err, err_size);
+        int r = one_address(ifs, w, origin, &ret[n], err, err_size);
         if (r < 0)
             return r;
         n++;
@@ -100,7 +143,7 @@ static int listed_addresses(const struct ifaddrs *ifs, const char *list, struct 
     return n;
 }
 
-int dev_addresses(const char *list, struct dev_address *ret, int max, char *err, size_t err_size)
+int dev_addresses(const char *list, const char *origin, struct dev_address *ret, int max, char *err, size_t err_size)
 {
     struct ifaddrs *ifs;
     if (getifaddrs(&ifs)) {
@@ -108,13 +151,26 @@ int dev_addresses(const char *list, struct dev_address *ret, int max, char *err,
         snprintf(err, err_size, "the machine's addresses cannot be read: %s", strerror(e));
         return -e;
     }
-    int n = list && *list ? listed_addresses(ifs, list, ret, max, err, err_size) : all_addresses(ifs, ret, max);
+    int n = list ? listed_addresses(ifs, list, origin, ret, max, err, err_size) : all_addresses(ifs, ret, max);
     freeifaddrs(ifs);
+    if (n == 0 && list) {
+        snprintf(err, err_size, "%s: no address is given", origin);
+        return -EINVAL;
+    }
     if (n == 0) {
         snprintf(err, err_size, "no interface is up with an IPv4 or IPv6 address: `ip link set lo up` gives one");
         return -EADDRNOTAVAIL;
     }
     return n;
+}
+
+uint64_t dev_guid(const struct dev_address *first, unsigned int index)
+{
+    uint8_t guid[8] = {0x02, 'u', (uint8_t)('r' + index), 0xff};
+    uint64_t ret;
+    memcpy(guid + 4, first->addr.gid.raw + 12, 4);
+    memcpy(&ret, guid, sizeof ret);
+    return ret;
 }
 
 int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret)

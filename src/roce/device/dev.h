@@ -32,6 +32,7 @@
 struct dev_address {
     struct port_addr addr;
     uint32_t link_mtu;
+    unsigned int ifindex;
     char ifname[16];
 };
 
@@ -61,6 +62,8 @@ struct uroce_device {
     struct wire_icrc_tab icrc;
     struct uroce_counters counters; /* what the engine does not see: ICRC, malformed packets, ports */
     struct uroce_config cfg;        /* strings owned */
+    unsigned int index;             /* among the devices that are configured */
+    const char *origin;             /* of the addresses, for messages */
     uint64_t instance;              /* random: told in the hello */
     uint8_t machine[16];
     uint64_t fork_generation;
@@ -213,11 +216,20 @@ void dev_thread_wake(struct uroce_device *dev);
 
 /* ---- config.c, address.c ---- */
 
-/* Environment, defaults and checks: *c owns its strings. -EINVAL and a line in err. */
-int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, char *err, size_t err_size);
+/*
+ * Environment, defaults and checks: *c owns its strings, its name is set. *ret_index: the device's place among those
+ * that are configured; *ret_origin: what gave the addresses. -EINVAL, -ENODEV, ... and a line in err.
+ */
+int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, unsigned int *ret_index,
+                    const char **ret_origin, char *err, size_t err_size);
 void dev_config_done(struct uroce_config *c);
-/* The addresses of the device in the order of its GID table. Number, or -errno and a line in err. */
-int dev_addresses(const char *list, struct dev_address *ret, int max, char *err, size_t err_size);
+/*
+ * The addresses of the device in the order of its GID table. Number, or -errno and a line in err, which names `origin`,
+ * where the list comes from.
+ */
+int dev_addresses(const char *list, const char *origin, struct dev_address *ret, int max, char *err, size_t err_size);
+/* Of the first address, as adapters make theirs of the MAC: the same each time. Network order. */
+uint64_t dev_guid(const struct dev_address *first, unsigned int index);
 /* Resolves a GID index and a peer's GID. -EINVAL: no such index, families that differ. */
 int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret);
 

@@ -78,7 +78,7 @@ static int stack_port(struct uroce_device *dev, struct dev_port *p, int index, c
 static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
 {
     struct dev_address at[DEV_ADDRESSES_MAX];
-    int n = dev_addresses(dev->cfg.addresses, at, DEV_ADDRESSES_MAX, err, err_size);
+    int n = dev_addresses(dev->cfg.addresses, dev->origin, at, DEV_ADDRESSES_MAX, err, err_size);
     if (n < 0)
         return n;
     int joined = holder_client_join(&dev->holder, err, err_size);
@@ -216,7 +216,7 @@ int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *
     if (!r && !dev->by_qpn)
         r = -ENOMEM;
     if (!r)
-        r = dev_config_init(&dev->cfg, cfg, err, err_size);
+        r = dev_config_init(&dev->cfg, cfg, &dev->index, &dev->origin, err, err_size);
     if (!r)
         r = dev_tx_init(dev);
     if (!r)
@@ -255,7 +255,6 @@ void uroce_query_device(struct uroce_device *dev, struct uroce_device_attr *ret)
             mtu = m;
     }
     *ret = (struct uroce_device_attr){
-        .name = "uroce0",
         .max_qp = 65534,
         .max_cq = 65536,
         .max_mr = 1u << 20,
@@ -270,10 +269,8 @@ void uroce_query_device(struct uroce_device *dev, struct uroce_device_attr *ret)
         .active_mtu = (enum uroce_mtu)mtu,
         .gids = (uint32_t)dev->nports,
     };
-    /* Of the first address, as adapters make theirs of the MAC: the same each time. */
-    uint8_t guid[8] = {0x02, 'u', 'r', 0xff};
-    memcpy(guid + 4, dev->ports[0].at.addr.gid.raw + 12, 4);
-    memcpy(&ret->node_guid, guid, sizeof guid);
+    snprintf(ret->name, sizeof ret->name, "%s", dev->cfg.name);
+    ret->node_guid = dev_guid(&dev->ports[0].at, dev->index);
 }
 
 int uroce_query_gid(struct uroce_device *dev, unsigned int index, union uroce_gid *ret)
@@ -281,6 +278,14 @@ int uroce_query_gid(struct uroce_device *dev, unsigned int index, union uroce_gi
     if (index >= (unsigned)dev->nports)
         return -ENOENT;
     *ret = dev->ports[index].at.addr.gid;
+    return 0;
+}
+
+int uroce_query_gid_interface(struct uroce_device *dev, unsigned int index, unsigned int *ret)
+{
+    if (index >= (unsigned)dev->nports)
+        return -ENOENT;
+    *ret = dev->ports[index].at.ifindex;
     return 0;
 }
 
