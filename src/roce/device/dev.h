@@ -28,6 +28,8 @@
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
+#define DEV_QPNS          (1u << 16)
+#define DEV_STAT_READERS  4
 
 struct dev_address {
     struct port_addr addr;
@@ -52,6 +54,19 @@ struct dev_port {
     /* The run that the last received packet belonged to: packets of one flow and size share the ICRC's prefix. */
     struct wire_icrc_run rx_run;
     struct port_addr rx_from, rx_to;
+};
+
+/* Live counters: who is being told. The helper thread's alone. */
+struct dev_stat_reader {
+    int sock; /* -1: none */
+    uint32_t next;
+    uint64_t moved_ns;
+};
+
+struct dev_stat {
+    int listener;
+    uint64_t opened_ns;
+    struct dev_stat_reader readers[DEV_STAT_READERS];
 };
 
 struct uroce_device {
@@ -84,7 +99,8 @@ struct uroce_device {
     pthread_t thread;
     bool has_thread;
     atomic_bool stop;
-    int wake_fd;
+    int wake_fd, helper_fd; /* helper_fd: an epoll of wake_fd and what stat.c waits for */
+    struct dev_stat stat;
     atomic_uint_fast64_t sleeps_until; /* the helper's next look; 0: awake, or it stands back */
 
     /* hello.c */
@@ -214,6 +230,13 @@ int dev_thread_start(struct uroce_device *dev);
 void dev_thread_stop(struct uroce_device *dev);
 void dev_thread_wake(struct uroce_device *dev);
 
+/* ---- stat.c ---- */
+
+int dev_stat_start(struct uroce_device *dev);
+void dev_stat_stop(struct uroce_device *dev);
+/* Something happened on one of its descriptors. */
+void dev_stat_serve(struct uroce_device *dev, int fd);
+
 /* ---- config.c, address.c ---- */
 
 /*
@@ -250,6 +273,8 @@ void dev_events_forget(struct uroce_device *dev, void *element);
 
 /* ---- pairs.c ---- */
 
+/* uroce_qp_transport, with dev->lock held. */
+int dev_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret);
 void dev_group_left(void *ctx, const union uroce_gid *group);
 
 /* ---- slots.c ---- */

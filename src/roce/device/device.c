@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 /* Packets on their way of a queue pair, as far as selective repeat can tell of (QP_SACK_RING). */
@@ -170,6 +171,9 @@ static void teardown(struct uroce_device *dev)
     dev_tx_done(dev);
     free(dev->by_qpn);
     dev_config_done(&dev->cfg);
+    dev_stat_stop(dev);
+    if (dev->helper_fd >= 0)
+        close(dev->helper_fd);
     if (dev->wake_fd >= 0)
         close(dev->wake_fd);
     if (dev->events_fd >= 0)
@@ -194,9 +198,13 @@ static struct uroce_device *new_device(void)
     list_init(&dev->qps);
     list_init(&dev->memory);
     dev->holder.sock = -1;
+    dev->stat.listener = -1;
+    for (int i = 0; i < DEV_STAT_READERS; i++)
+        dev->stat.readers[i].sock = -1;
+    dev->helper_fd = epoll_create1(EPOLL_CLOEXEC);
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dev->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-    dev->by_qpn = calloc(1 << 16, sizeof *dev->by_qpn);
+    dev->by_qpn = calloc(DEV_QPNS, sizeof *dev->by_qpn);
     pthread_once(&fork_once, watch_forks);
     dev->fork_generation = atomic_load(&fork_generation);
     rng_secret(&dev->instance, sizeof dev->instance);
@@ -212,7 +220,7 @@ int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *
     struct uroce_device *dev = new_device();
     if (!dev)
         return -ENOMEM;
-    int r = dev->wake_fd < 0 || dev->events_fd < 0 ? -EMFILE : 0;
+    int r = dev->wake_fd < 0 || dev->helper_fd < 0 || dev->events_fd < 0 ? -EMFILE : 0;
     if (!r && !dev->by_qpn)
         r = -ENOMEM;
     if (!r)

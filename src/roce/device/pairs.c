@@ -209,25 +209,30 @@ void uroce_qp_counters(struct uroce_qp *qp, struct uroce_counters *ret)
     dev_unlock(qp->dev);
 }
 
+int dev_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret)
+{
+    struct uroce_qp_attr attr;
+    struct qp_init init;
+    if (!qp->connected)
+        return -ENOTCONN;
+    qp_query(qp->qp, &attr, &init);
+    const struct dev_port *p = &qp->dev->ports[qp->path.port_id];
+    *ret = (struct uroce_qp_transport){
+        .port = p->caps.name,
+        .selective_repeat = qp->selective,
+        .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
+        .mtu_bytes = wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
+    };
+    return 0;
+}
+
 int uroce_qp_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret)
 {
     int r = dev_check_fork(qp->dev);
     if (r)
         return r;
-    struct uroce_qp_attr attr;
-    struct qp_init init;
     dev_lock(qp->dev);
-    if (qp->connected) {
-        qp_query(qp->qp, &attr, &init);
-        const struct dev_port *p = &qp->dev->ports[qp->path.port_id];
-        *ret = (struct uroce_qp_transport){
-            .port = p->caps.name,
-            .selective_repeat = qp->selective,
-            .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
-            .mtu_bytes = wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
-        };
-    } else
-        r = -ENOTCONN;
+    r = dev_transport(qp, ret);
     dev_unlock(qp->dev);
     return r;
 }

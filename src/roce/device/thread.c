@@ -1,14 +1,17 @@
 /*
  * The helper thread: serves peers while the program computes. It sleeps on the ports, the next deadline and its wake
- * descriptor. While the program itself polls, or sleeps on the ports in a native wait, it stands back and only looks
- * once a millisecond whether that is still so.
+ * descriptor, and tells counters to whoever asks. While the program itself polls, or sleeps on the ports in a native
+ * wait, it stands back and only looks once a millisecond whether that is still so.
  */
 #define LOG_COMPONENT "uroce"
 #include "dev.h"
 
+#include "base/util.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 /* Until when the device is in other hands; 0: in ours. */
@@ -27,20 +30,32 @@ static void drain(int fd)
         ;
 }
 
+/* Whoever was told to wake us, or asks for counters. */
+static void answer(struct uroce_device *dev)
+{
+    struct epoll_event e[DEV_STAT_READERS + 2];
+    int n = epoll_wait(dev->helper_fd, e, ARRAY_SIZE(e), 0);
+    for (int i = 0; i < n; i++)
+        if (e[i].data.fd == dev->wake_fd)
+            drain(dev->wake_fd);
+        else
+            dev_stat_serve(dev, e[i].data.fd);
+}
+
 static void *run(void *arg)
 {
     struct uroce_device *dev = arg;
     while (!atomic_load(&dev->stop)) {
         uint64_t now = now_ns(), back = stand_back_until(dev, now);
         if (!back) {
-            dev_sleep(dev, true, dev->wake_fd, UINT64_MAX);
-            drain(dev->wake_fd);
+            dev_sleep(dev, true, dev->helper_fd, UINT64_MAX);
+            answer(dev);
             continue;
         }
-        struct pollfd p = {.fd = dev->wake_fd, .events = POLLIN};
+        struct pollfd p = {.fd = dev->helper_fd, .events = POLLIN};
         struct timespec t = {.tv_nsec = (long)min_u64(back - now, NSEC_PER_SEC - 1)};
         if (ppoll(&p, 1, &t, NULL) > 0)
-            drain(dev->wake_fd);
+            answer(dev);
         /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of. */
         if (atomic_load(&dev->deadline) <= now_ns())
             dev_drive_helper(dev);
@@ -51,6 +66,12 @@ static void *run(void *arg)
 int dev_thread_start(struct uroce_device *dev)
 {
     sigset_t all, old;
+    struct epoll_event e = {.events = EPOLLIN, .data.fd = dev->wake_fd};
+    if (epoll_ctl(dev->helper_fd, EPOLL_CTL_ADD, dev->wake_fd, &e))
+        return -errno;
+    int r = dev_stat_start(dev);
+    if (r)
+        return r;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int err = pthread_create(&dev->thread, NULL, run, dev);
