@@ -213,6 +213,29 @@ static void a_correct_client_is_served(void **state)
     assert_int_equal(raw_call(&conn, &bad), 0);
 }
 
+/* What is still on its way over an old connection, when its retry over the next has failed and the client was told. */
+static void a_request_is_not_done_after_its_retry_failed(void **state)
+{
+    struct dp_request w = raw_io(&conn, DP_WRITE, 0, ino, 0, 4096, 0), r;
+    struct raw_conn next;
+    struct cap narrow;
+    uint64_t key;
+    (void)state;
+
+    w.slot = 7;
+    w.seq = 1;
+    assert_int_equal(raw_grant(&alice, ino, CAP_READ, 0, 0, 0, &narrow, &key), 0);
+    assert_int_equal(raw_connect_new(&alice, &next), 0);
+    assert_int_equal(raw_bind(&next, 0, &narrow), 0);
+    r = raw_io(&next, DP_WRITE, 0, ino, 0, 4096, 0);
+    r.slot = 7;
+    r.seq = 1;
+    assert_int_equal(raw_call(&next, &r), -EACCES);
+    assert_int_not_equal(raw_call(&conn, &w), 0);
+    raw_disconnect(&next);
+    assert_nothing_moved();
+}
+
 static void large_requests_are_cut_and_joined(void **state)
 {
     const uint32_t n = 3u << 20;
@@ -591,6 +614,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(a_correct_client_is_served),
+        T(a_request_is_not_done_after_its_retry_failed),
         T(large_requests_are_cut_and_joined),
         T(an_unbound_number_is_refused),
         T(rights_and_objects_outside_are_refused),
