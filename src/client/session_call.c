@@ -159,6 +159,7 @@ int session_call(struct session *s, struct session_call *c)
         c->header->request_id = &id;
     }
     do {
+        id.attempt++; /* the server drops an earlier one that is still on its way */
         r = round_trip(s, c, deadline);
         if (r == -ECONNRESET && !c->resume && s->up) { /* the keeper has not noticed yet */
             session_broken(s);

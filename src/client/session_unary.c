@@ -92,6 +92,7 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
         h.request_id = &id;
     }
     for (;;) {
+        id.attempt++;
         r = round_trip(s, path, req, deadline, resume, reply, ret, ret_epoch);
         if (r != -ECONNRESET || resume)
             break;

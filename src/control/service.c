@@ -19,12 +19,14 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->text[0] = 0;
     q->cred.ngroups = 0;
     q->ctx = (struct pst_ctx){.cred = &q->cred};
+    q->once = (struct once){0};
     q->walked = 0;
     arena_init(&q->a, CTL_REQUEST_MEM);
 }
 
 void ctl_req_done(struct ctl_req *q)
 {
+    once_end(&q->once);
     sess_cont_put(q->sc);
     sess_put(q->sess);
     arena_done(&q->a);
@@ -41,6 +43,7 @@ int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
 
 int ctl_result(struct ctl_req *q, int r)
 {
+    once_end(&q->once); /* before the client hears of it, and uses the slot again */
     return r < 0 && q->sess && !sess_alive(q->sess) ? ctl_fail(q, -ESTALE, "the session has ended") : r;
 }
 
@@ -119,20 +122,45 @@ static int take_cred(struct ctl_req *q, const PB(Cred) * in)
     return ctl_fail(q, -EPERM, "credential %s acts as uid %u gid %u only", who->credential, who->uid, who->gid);
 }
 
-int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid)
+/* Waits while an earlier try is in the store. */
+static int take_turn(struct ctl_req *q, const PB(RequestId) * rid)
 {
-    int r = ctl_need_session(q, id);
+    const struct timespec pause = {0, 2 * NSEC_PER_MSEC};
+    int r;
 
-    if (!r)
-        r = take_cred(q, cred);
-    if (r || !rid)
+    while ((r = once_begin(&q->once, q->sess, rid->slot, rid->sequence, rid->attempt)) == -EAGAIN) {
+        r = ctl_still_wanted(q);
+        if (r)
+            return r;
+        rpc_may_block();
+        nanosleep(&pause, NULL);
+    }
+    if (!r && !once_commit(&q->once))
+        r = -ECONNABORTED;
+    if (r != -ECONNABORTED)
         return r;
+    sess_refuse(q->s->sess, REFUSE_OVERTAKEN);
+    return ctl_fail(q, -ESTALE, "a later try of this request has come before it");
+}
+
+static int take_id(struct ctl_req *q, const PB(RequestId) * rid)
+{
     if (rid->slot >= PST_SLOTS_MAX)
         return ctl_fail(q, -EINVAL, "request slot %u: below %u", rid->slot, PST_SLOTS_MAX);
     memcpy(q->ctx.id.client, sess_ident(q->sess)->client, sizeof q->ctx.id.client);
     q->ctx.id.slot = rid->slot;
     q->ctx.id.seq = rid->sequence;
-    return 0;
+    return rid->sequence ? take_turn(q, rid) : 0;
+}
+
+int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid)
+{
+    int r = ctl_need_session(q, id);
+
+    /* The id first: what fails from here on, no earlier try does afterwards. */
+    if (!r && rid)
+        r = take_id(q, rid);
+    return r ? r : take_cred(q, cred);
 }
 
 int ctl_need_header(struct ctl_req *q, const PB(Header) * h)

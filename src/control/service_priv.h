@@ -3,6 +3,7 @@
 #define CONTROL_SERVICE_PRIV_H
 
 #include "arena.h"
+#include "control/once.h"
 #include "control/service.h"
 
 #define LOG_COMPONENT "control"
@@ -82,6 +83,7 @@ struct ctl_req {
     struct pst_cont *cont; /* sc's */
     struct pst_cred cred;
     struct pst_ctx ctx; /* of cred, with the request's id */
+    struct once once;   /* the id's, until the handler is done */
     uint64_t walked;    /* the directory that the name's way led to; 0: it had none */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */
     char text[160];

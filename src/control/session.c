@@ -29,6 +29,7 @@ static const char *const names[REFUSALS] = {
     [REFUSE_MAC] = "message_mac",
     [REFUSE_REPLAY] = "message_replay",
     [REFUSE_MALFORMED] = "message_malformed",
+    [REFUSE_OVERTAKEN] = "message_overtaken",
 };
 
 const char *refusal_name(enum refusal r)
@@ -65,6 +66,7 @@ struct sess_table *sess_table_new(const struct sess_limits *l, const struct sess
     pthread_mutex_init(&t->mu, NULL);
     list_init(&t->sessions);
     list_init(&t->ticket_order);
+    list_init(&t->clients);
     /* Key ids of an earlier run are unknown, not mistaken for ended ones. */
     rng_secret(&t->first_key_id, sizeof t->first_key_id);
     t->first_key_id = (t->first_key_id >> 16) + 1;
@@ -165,6 +167,11 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
         return -ENOMEM;
     s->t = t;
     s->who = *who;
+    s->once = once_client_get(t, who->client);
+    if (!s->once) {
+        free(s);
+        return -ENOMEM;
+    }
     s->next_handle = 1;
     atomic_init(&s->refs, 2);
     atomic_init(&s->alive, true);
@@ -181,6 +188,7 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
     }
     pthread_mutex_unlock(&t->mu);
     if (r) {
+        once_client_put(t, s->once);
         free(s);
         return r == -EUSERS ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
     }
@@ -209,6 +217,7 @@ void sess_put(struct sess *s)
 {
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
+    once_client_put(s->t, s->once);
     pst_wipe(s->data_key, sizeof s->data_key);
     free(s->made);
     free(s);

@@ -4,6 +4,7 @@
 
 #include "base/list.h"
 #include "base/util.h"
+#include "control/once.h"
 #include "control/session.h"
 #include "idmap.h"
 #include "store/types.h"
@@ -22,6 +23,7 @@ struct sess_table {
     struct idmap keys;    /* key id: sess_cont */
     struct idmap tickets; /* first 8 bytes: ticket */
     struct list ticket_order;
+    struct list clients; /* struct once_client, of sessions that are held */
     uint32_t nsessions;
     uint64_t first_key_id, next_key_id;
 };
@@ -33,6 +35,7 @@ struct sess {
     atomic_bool alive;
     uint8_t id[SESS_ID_BYTES], data_key[SESS_KEY_BYTES];
     struct sess_ident who;
+    struct once_client *once; /* of who.client */
     uint64_t expires_ns, next_handle;
     struct idmap conts, objects; /* by handle */
     uint32_t ntickets;
@@ -84,6 +87,10 @@ static inline int sess_refused_as(struct sess_table *t, enum refusal r, int err)
     sess_refuse(t, r);
     return err;
 }
+
+/* once.c. Counted; NULL: no memory. Without mu. */
+struct once_client *once_client_get(struct sess_table *t, const uint8_t client[16]);
+void once_client_put(struct sess_table *t, struct once_client *c);
 
 /* These need mu. */
 bool sess_key_end(struct sess_table *t, struct sess_cont *sc);

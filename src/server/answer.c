@@ -45,6 +45,7 @@ void req_unref(struct req *r)
 
     if (--r->refs > 0)
         return;
+    once_end(&r->once);
     req_release_buffers(r);
     if (r->parts != &r->part)
         free(r->parts);
@@ -98,6 +99,7 @@ void req_finish(struct req *r)
     struct conn *c = r->conn;
     int e;
 
+    once_end(&r->once); /* before the client hears of it, and uses the slot again */
     r->reply.msgno = r->dp.msgno;
     r->reply.tag = r->dp.tag;
     r->reply.opcode = r->dp.opcode;

@@ -57,6 +57,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
         goto refuse;
     }
     c->shard = s;
+    c->number = atomic_fetch_add(&srv->nconns_made, 1) + 1;
     c->fab = fc;
     c->sess = sess;
     list_init(&c->unsent);

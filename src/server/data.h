@@ -6,6 +6,7 @@
 #ifndef SERVER_DATA_H
 #define SERVER_DATA_H
 
+#include "control/once.h"
 #include "control/service.h"
 #include "fabric/dp.h"
 #include "fabric/fabric.h"
@@ -50,6 +51,7 @@ struct shard {
     pthread_mutex_t lock; /* list of connections, for those who look */
     struct list conns;
     struct list waiting; /* requests that wait for buffers, in order */
+    struct list held;    /* requests that wait for the end of an earlier try of theirs */
     struct list backlog; /* store operations that wait for room in the queue, in order */
     struct list free_reqs;
     uint32_t nfree_reqs;
@@ -69,7 +71,8 @@ struct conn {
     struct fab_conn *fab; /* NULL: closed; the struct lives until its requests are done */
     struct sess *sess;
     struct pst_mac *mac;
-    uint64_t msgno; /* the last one */
+    uint64_t number; /* of those that were accepted */
+    uint64_t msgno;  /* the last one */
     uint32_t unanswered, reqs;
     struct list unsent; /* answers that wait for a credit */
     struct bound *caps;
@@ -94,15 +97,17 @@ struct part {
  * buffers go back with it.
  */
 struct req {
-    struct list link; /* shard.waiting, conn.unsent or shard.free_reqs */
+    struct list link; /* shard.waiting, shard.held, conn.unsent or shard.free_reqs */
     struct conn *conn;
     struct dp_request dp; /* payload is not valid after the message's callback */
     struct sess_cont *cont;
+    int checked; /* what check_request said */
+    struct once once;
     uint64_t start_ns;
     uint32_t refs, nparts, nbufs, ops_left, rmas_left;
     bool failed, answered;
     struct dp_reply reply;
-    void *stash;        /* inline payload, while no buffer was free */
+    void *stash;        /* inline payload, while the request waited */
     struct iovec *iov;  /* several parts in one operation */
     struct part *parts; /* &part, or allocated */
     struct part part;
@@ -147,6 +152,7 @@ void req_free_cache(struct shard *s);
 void req_run(struct req *r);
 void req_drop_waiting(struct conn *c);
 void req_start_waiting(struct shard *s);
+void req_retry_held(struct shard *s);
 void req_op_done(struct pst_op *op);
 void req_submit_backlog(struct shard *s);
 
@@ -183,6 +189,7 @@ struct srv {
     struct shard *shards;
     unsigned nshards;
     atomic_uint nconns;
+    _Atomic uint64_t nconns_made;
     uint64_t start_ns;
 };
 

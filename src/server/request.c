@@ -1,6 +1,9 @@
 /*
  * One request from its checks to its answer.
  *
+ * A recorded change is the newest try of its slot first (control/once.h): it may wait for an earlier one's end (held), or
+ * be overtaken by a later one before it is in the store, and then ends without effect and without an answer.
+ *
  *   READ           buffers -> store reads each part -> RMA writes to the client -> answer
  *   WRITE          buffers -> RMA reads from the client -> one store write -> answer
  *   CHUNK_READ     buffers -> one store read -> RMA writes -> answer
@@ -110,11 +113,24 @@ static void fill_op(struct part *p)
     memcpy(op->meta, dp->meta, dp->meta_len);
 }
 
+/* A later try of the request was seen: nobody waits for this one, and its connection was given up. */
+static void overtaken(struct req *r)
+{
+    ctl_refuse(r->conn->shard->srv->ctl, REFUSE_OVERTAKEN);
+    log_debug("data connection from %s is ended: its requests came again over a later one", r->conn->peer);
+    conn_end(r->conn);
+    req_answered(r);
+}
+
 /* One operation over all parts. */
 static void submit_whole(struct req *r)
 {
     struct part *p = &r->parts[0];
 
+    if (!once_commit(&r->once)) {
+        overtaken(r);
+        return;
+    }
     fill_op(p);
     if (req_has_data(r)) {
         p->op.iov = r->iov ? r->iov : &p->iov;
@@ -354,15 +370,32 @@ void req_start_waiting(struct shard *s)
     }
 }
 
-void req_drop_waiting(struct conn *c)
+static void drop_from(struct list *l, const struct conn *c)
 {
-    list_for_each_safe (it, &c->shard->waiting) {
+    list_for_each_safe (it, l) {
         struct req *r = list_entry(it, struct req, link);
         if (r->conn == c) {
             list_del(&r->link);
             req_answered(r);
         }
     }
+}
+
+void req_drop_waiting(struct conn *c)
+{
+    drop_from(&c->shard->waiting, c);
+    drop_from(&c->shard->held, c);
+}
+
+/* The message's bytes are only lent: keeps them for a request that waits. */
+static bool keep_payload(struct req *r)
+{
+    if (r->stash || !req_is_write(r) || !req_is_inline(r) || !r->dp.length)
+        return true;
+    r->stash = malloc(r->dp.length);
+    if (r->stash)
+        memcpy(r->stash, r->dp.payload, r->dp.length);
+    return r->stash != NULL;
 }
 
 static void start_data(struct req *r)
@@ -378,22 +411,63 @@ static void start_data(struct req *r)
         start_with_buffers(r);
         return;
     }
-    if (req_is_write(r) && req_is_inline(r) && r->dp.length > 0) { /* the message's bytes are only lent */
-        r->stash = malloc(r->dp.length);
-        if (!r->stash) {
-            req_answer(r, -ENOMEM);
-            return;
-        }
-        memcpy(r->stash, r->dp.payload, r->dp.length);
+    if (!keep_payload(r)) {
+        req_answer(r, -ENOMEM);
+        return;
     }
     stat_add(&s->stats.waits, 1);
     list_push_back(&s->waiting, &r->link);
 }
 
+static void go_on(struct req *r)
+{
+    if (r->checked < 0) {
+        req_answer(r, r->checked);
+    } else if (req_has_data(r)) {
+        start_data(r);
+    } else {
+        r->nparts = 1;
+        r->part.req = r;
+        submit_whole(r);
+    }
+}
+
+/*
+ * Goes on if its turn has come. What failed its check waits as well: told before an earlier try has ended, its failure
+ * might be of something that then happens.
+ */
+static void take_turn(struct req *r)
+{
+    struct conn *c = r->conn;
+    int e = once_begin(&r->once, c->sess, r->dp.slot, r->dp.seq, c->number);
+
+    if (e == 0) {
+        go_on(r);
+    } else if (e == -ESTALE) {
+        req_answer(r, e);
+    } else if (e == -ECONNABORTED) {
+        overtaken(r);
+    } else if (e == -EAGAIN && keep_payload(r)) {
+        list_push_back(&c->shard->held, &r->link);
+    } else { /* without memory; not an answer, which no earlier try would have to heed */
+        log_error("out of memory: data connection from %s is ended", c->peer);
+        conn_end(c);
+        req_answered(r);
+    }
+}
+
+void req_retry_held(struct shard *s)
+{
+    struct list again = LIST_INIT(again), *l;
+
+    list_splice_back(&again, &s->held);
+    while ((l = list_pop_front(&again)))
+        take_turn(list_entry(l, struct req, link));
+}
+
 void req_run(struct req *r)
 {
     struct conn *c = r->conn;
-    int e;
 
     switch (r->dp.opcode) {
     case DP_PING:
@@ -408,14 +482,9 @@ void req_run(struct req *r)
     default:
         break;
     }
-    e = check_request(c, &r->dp, &r->cont);
-    if (e < 0) {
-        req_answer(r, e);
-    } else if (req_has_data(r)) {
-        start_data(r);
-    } else {
-        r->nparts = 1;
-        r->part.req = r;
-        submit_whole(r);
-    }
+    r->checked = check_request(c, &r->dp, &r->cont);
+    if (r->dp.seq) /* only what changes something has one */
+        take_turn(r);
+    else
+        go_on(r);
 }

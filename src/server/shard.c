@@ -11,6 +11,8 @@
 #include <sys/eventfd.h>
 
 #define REAP_BATCH 64
+/* What a held request waits for may end in another shard, which does not tell. */
+#define HELD_RETRY_MS 2
 /* After the last answer of a drain: the time for it to leave. */
 #define DRAIN_LINGER_NS (20 * NSEC_PER_MSEC)
 
@@ -180,7 +182,7 @@ static void sleep_until_work(struct shard *s)
         p[n++] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     p[n++] = (struct pollfd){.fd = pst_queue_fd(s->queue), .events = POLLIN};
     p[n++] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-    poll(p, (nfds_t)n, -1);
+    poll(p, (nfds_t)n, list_empty(&s->held) ? -1 : HELD_RETRY_MS);
     if (p[n - 1].revents)
         read_mailbox(s);
 }
@@ -201,6 +203,7 @@ static void serve(struct shard *s)
         reap(s, 0, &n);
         req_submit_backlog(s);
         req_start_waiting(s);
+        req_retry_held(s);
         if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
             read_mailbox(s);
         if (events > 0 || n > 0) {
@@ -243,6 +246,7 @@ int shard_start(struct srv *srv, unsigned id, struct shard *s, char *err, size_t
         return -errno;
     list_init(&s->conns);
     list_init(&s->waiting);
+    list_init(&s->held);
     list_init(&s->backlog);
     list_init(&s->free_reqs);
     pthread_mutex_init(&s->lock, NULL);

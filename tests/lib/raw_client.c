@@ -173,6 +173,46 @@ int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uin
     return 0;
 }
 
+int raw_mkdir(struct raw *c, const char *name, uint32_t slot, uint64_t seq, uint64_t attempt)
+{
+    PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
+    PB(Header) h = header(c);
+    PB(MkdirRequest) q = PENSTOCK__V1__MKDIR_REQUEST__INIT;
+    PB(AttrReply) * a;
+    int r;
+
+    id.slot = slot;
+    id.sequence = seq;
+    id.attempt = attempt;
+    h.request_id = &id;
+    q.header = &h;
+    q.parent = 1;
+    q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
+    q.mode = 0755;
+    r = call(c, "/penstock.v1.NamespaceService/Mkdir", &q.base, &penstock__v1__attr_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r == 0)
+        penstock__v1__attr_reply__free_unpacked(a, NULL);
+    return r;
+}
+
+int raw_rmdir(struct raw *c, const char *name)
+{
+    PB(Header) h = header(c);
+    PB(RmdirRequest) q = PENSTOCK__V1__RMDIR_REQUEST__INIT;
+    PB(Empty) * a;
+    int r;
+
+    q.header = &h;
+    q.parent = 1;
+    q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
+    r = call(c, "/penstock.v1.NamespaceService/Rmdir", &q.base, &penstock__v1__empty__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r == 0)
+        penstock__v1__empty__free_unpacked(a, NULL);
+    return r;
+}
+
 int raw_revoke_key(struct raw *c, uint64_t key_id)
 {
     PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;

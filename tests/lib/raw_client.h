@@ -29,6 +29,9 @@ int raw_end_session(struct raw *c);
 int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *ret_cap);
 int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
               struct cap *ret_cap, uint64_t *ret_key_id);
+/* With a request id; attempt as in RequestId. */
+int raw_mkdir(struct raw *c, const char *name, uint32_t slot, uint64_t seq, uint64_t attempt);
+int raw_rmdir(struct raw *c, const char *name);
 int raw_revoke_key(struct raw *c, uint64_t key_id);
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len);
 

@@ -46,6 +46,7 @@ enum refusal {
     REFUSE_MAC,            /* data plane: a message's MAC does not match */
     REFUSE_REPLAY,         /* data plane: a message number that is not the next */
     REFUSE_MALFORMED,      /* data plane: a message that is none */
+    REFUSE_OVERTAKEN,      /* a request of which a later try was seen (control/once.h) */
     REFUSALS,
 };
 const char *refusal_name(enum refusal r); /* "ticket_expired" */

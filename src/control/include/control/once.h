@@ -1,0 +1,38 @@
+/*
+ * Which try of a recorded request counts (exactly once, docs/protocol.md section 5). The store's reply records make a
+ * retry of what has succeeded harmless. A failure leaves no record: this table keeps an earlier try, still on its way
+ * over a connection that the client has given up, from happening after a later one has failed and the client was told.
+ *
+ * A client's slots go by its id, over all its sessions; the table lives while one of them is held. Of each slot it keeps
+ * the newest request and try that was seen, and who is at it. Once a newer one has been seen, an older one is out: for
+ * good if it was not yet in the store; if it was, the newer one waits for its end. In memory only: a server that starts
+ * has no connections of before. 32 bytes for each slot that was used, in pages of 64.
+ */
+#ifndef CONTROL_ONCE_H
+#define CONTROL_ONCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sess;
+struct once_client;
+
+/* A request's part in it, at a fixed address from once_begin to once_end; zeroed: it has none. */
+struct once {
+    struct once_client *of;
+    uint32_t slot;
+};
+
+/*
+ * A request comes in. attempt: grows with the client's tries of it. 0: it is the one to go on, and an earlier try that is
+ * not in the store yet is out. -EAGAIN: an earlier one is in the store: ask again with the same; tries before this one are
+ * out from now on. -ESTALE: the slot has seen a later request. -ECONNABORTED: it has seen a later try: nobody waits for
+ * this one. -ENOMEM. The caller holds s until once_end.
+ */
+int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt);
+/* It is about to enter the store, for which later tries wait from now on. False: a later one has come: it must not. */
+bool once_commit(struct once *o);
+/* It is over, in the store too. Any number of times; nothing for one without a part. */
+void once_end(struct once *o);
+
+#endif

@@ -1,0 +1,122 @@
+/* Which try of a recorded request counts: control/once.h. */
+#include "control/once.h"
+
+#include "session_priv.h"
+
+#include <errno.h>
+
+#define PAGE_SLOTS 64u
+
+struct once_slot {
+    uint64_t seq, attempt;    /* the newest that was seen */
+    const struct once *owner; /* whose request is under way; NULL: nobody's */
+    bool stored;              /* the owner is in the store, or may be */
+};
+
+struct once_client {
+    struct list link; /* sess_table.clients */
+    uint32_t refs;    /* by sessions; sess_table.mu */
+    uint8_t client[16];
+    pthread_mutex_t mu; /* the slots */
+    struct once_slot *page[PST_SLOTS_MAX / PAGE_SLOTS];
+};
+
+struct once_client *once_client_get(struct sess_table *t, const uint8_t client[16])
+{
+    struct once_client *c;
+
+    scoped_lock(&t->mu);
+    list_for_each (it, &t->clients) {
+        c = list_entry(it, struct once_client, link);
+        if (!memcmp(c->client, client, sizeof c->client)) {
+            c->refs++;
+            return c;
+        }
+    }
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->refs = 1;
+    memcpy(c->client, client, sizeof c->client);
+    pthread_mutex_init(&c->mu, NULL);
+    list_push_back(&t->clients, &c->link);
+    return c;
+}
+
+void once_client_put(struct sess_table *t, struct once_client *c)
+{
+    bool last;
+
+    pthread_mutex_lock(&t->mu);
+    last = --c->refs == 0;
+    if (last)
+        list_del(&c->link);
+    pthread_mutex_unlock(&t->mu);
+    if (!last)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(c->page); i++)
+        free(c->page[i]);
+    pthread_mutex_destroy(&c->mu);
+    free(c);
+}
+
+/* Needs mu. NULL: no memory. */
+static struct once_slot *slot_of(struct once_client *c, uint32_t slot)
+{
+    struct once_slot **page = &c->page[slot / PAGE_SLOTS];
+
+    if (!*page)
+        *page = calloc(PAGE_SLOTS, sizeof **page);
+    return *page ? &(*page)[slot % PAGE_SLOTS] : NULL;
+}
+
+int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt)
+{
+    struct once_client *c = s->once;
+    struct once_slot *e;
+
+    scoped_lock(&c->mu);
+    e = slot < PST_SLOTS_MAX ? slot_of(c, slot) : NULL;
+    if (!e)
+        return -ENOMEM;
+    if (seq < e->seq)
+        return -ESTALE;
+    if (seq == e->seq && attempt < e->attempt)
+        return -ECONNABORTED;
+    e->seq = seq;
+    e->attempt = attempt;
+    if (e->owner && e->stored)
+        return -EAGAIN;
+    e->owner = o;
+    e->stored = false;
+    o->of = c;
+    o->slot = slot;
+    return 0;
+}
+
+bool once_commit(struct once *o)
+{
+    struct once_slot *e;
+
+    if (!o->of)
+        return true;
+    scoped_lock(&o->of->mu);
+    e = slot_of(o->of, o->slot);
+    if (e->owner != o)
+        return false;
+    e->stored = true;
+    return true;
+}
+
+void once_end(struct once *o)
+{
+    struct once_client *c = take_ptr(o->of);
+    struct once_slot *e;
+
+    if (!c)
+        return;
+    scoped_lock(&c->mu);
+    e = slot_of(c, o->slot);
+    if (e->owner == o)
+        e->owner = NULL;
+}
