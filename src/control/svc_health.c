@@ -69,13 +69,12 @@ void ctl_health_watch(struct rpc_call *c, const void *msg, size_t len, void *use
     serving st;
     int r = ask(s, msg, len, &st);
 
-    if (!r)
-        r = rpc_send(c, buf, pack(st, buf));
-    if (!r) {
+    if (!r) { /* status and entry at once: who has been told that it serves is told of its end */
         scoped_lock(&s->mu);
-        if (s->nwatchers == CTL_WATCHERS)
-            r = -EAGAIN;
-        else if (!atomic_load(&s->stopping))
+        if (atomic_load(&s->stopping) && st == STATUS(SERVING))
+            st = STATUS(NOT_SERVING);
+        r = s->nwatchers == CTL_WATCHERS ? -EAGAIN : rpc_send(c, buf, pack(st, buf));
+        if (!r && !atomic_load(&s->stopping))
             s->watchers[s->nwatchers++] = rpc_call_ref(c);
     }
     if (r)
