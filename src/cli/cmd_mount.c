@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* Longer than for a program that talks to the server itself: programs on a mount are to sit out a restart, or a pulled cable. */
+#define MOUNT_TIMEOUT_MS 120000u
+
 static int set_durability(void *target, const char *name, const char *value, char *err, size_t err_size)
 {
     (void)name;
@@ -93,7 +96,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     o.client.insecure = k.insecure;
     o.client.require_rdma = k.require_rdma;
     o.client.provider = k.provider;
-    o.client.timeout_ms = (uint32_t)min_u64(k.timeout_ms, 3600000);
+    o.client.timeout_ms = k.timeout_ms ? (uint32_t)min_u64(k.timeout_ms, 3600000) : MOUNT_TIMEOUT_MS;
     copy = strdup(k.store_options ? k.store_options : "");
     o.client.store_opts = store_opts;
     if (!copy || split_options(copy, store_opts, ARRAY_SIZE(store_opts), &o.client.nstore_opts) < 0)
