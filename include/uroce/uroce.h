@@ -54,6 +54,8 @@ struct uroce_qp;
 
 #define UROCE_NAME_MAX    32 /* bytes of a device's name, the 0 included */
 #define UROCE_DEVICES_MAX 16
+#define UROCE_GIDS_MAX    16 /* addresses of a device */
+#define UROCE_GID_TABLE   32 /* entries of the table that verbs programs are shown; the rest is empty */
 
 /*
  * The devices that there are here, by their names: those of the environment's UROCE_DEVICES ("NAME=ADDRESS[,...];...")
@@ -63,6 +65,10 @@ struct uroce_device_info {
     char name[UROCE_NAME_MAX];
     uint64_t node_guid; /* network order; as uroce_query_device tells it */
     unsigned int gids;
+    struct {
+        union uroce_gid gid;
+        unsigned int interface; /* its index in this network namespace */
+    } gid[UROCE_GIDS_MAX];
 };
 /* Number of devices, of which the first `max` are told; -EINVAL, -EADDRNOTAVAIL, ... and a line in err. */
 int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t err_size);

@@ -9,7 +9,16 @@
 static const char usage[] =
     "usage: uroce COMMAND [OPTION...]\n"
     "\n"
+    "  run       a program that was written for RDMA, with uroce for its device: run [OPTION...] [--] PROGRAM "
+    "[ARG...]\n"
+    "              --device      ADDRESS[,...], or NAME=ADDRESS[,...] for one of several\n"
+    "              --capture     all packets into this file (pcapng)\n"
+    "              --filter      which of them: tx,qpn=0x11,opcode=4-10\n"
+    "              --impair      rules that lose, delay, duplicate or damage packets\n"
+    "              --verbose     say what is set\n"
+    "  capture   the same with a capture: capture -o FILE [OPTION...] [--] PROGRAM [ARG...]\n"
     "  devices   the RDMA devices that programs see here: addresses (GIDs), MTU, limits\n"
+    "  doctor    what would not work here, or not well, and how to mend it: doctor [PROGRAM]\n"
     "  stat      live counters of a process's devices and queue pairs: stat PID\n"
     "              --all         of all processes of this user, in whatever network namespace\n"
     "              --json        for programs\n"
@@ -25,9 +34,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"devices", cmd_devices},
-    {"stat", cmd_stat},
-    {"holder", cmd_holder},
+    {"run", cmd_run},       {"capture", cmd_capture}, {"devices", cmd_devices},
+    {"doctor", cmd_doctor}, {"stat", cmd_stat},       {"holder", cmd_holder},
 };
 
 int usage_error(const char *command, const char *what)

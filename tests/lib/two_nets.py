@@ -3,6 +3,7 @@
     0: 10.77.0.1/24, fd77::1/64 on va ---- vb: 10.77.0.2/24, fd77::2/64 :1
 
 Programs run in them without any privilege: root is only whoever makes the namespaces."""
+import atexit
 import os
 import signal
 import subprocess
@@ -54,6 +55,8 @@ class Nets:
             ip = [*self.where(i), "ip"]
             sh(*ip, "link", "set", "lo", "up")
             sh(*ip, "link", "set", dev, "mtu", str(mtu))
+            # Else the link-local address is for use after a second or two.
+            sh(*self.where(i), "sh", "-c", f"echo 0 >/proc/sys/net/ipv6/conf/{dev}/accept_dad || true")
             sh(*ip, "addr", "add", f"{ADDRESS[i]}/24", "dev", dev)
             sh(*ip, "addr", "add", f"{ADDRESS6[i]}/64", "dev", dev, "nodad")
             sh(*ip, "link", "set", dev, "up")
@@ -64,6 +67,7 @@ class Nets:
         self.dir = tempfile.mkdtemp(prefix="uroce-test-", dir="/tmp")
         os.chmod(self.dir, 0o1777)
         self.children = []
+        atexit.register(self.close)
 
     def where(self, i):
         return ["nsenter", f"--net=/proc/{self.other.pid}/ns/net"] if i else []
@@ -73,7 +77,7 @@ class Nets:
         return [*self.where(i), *DIE, *who, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", *map(str, argv)]
 
     def env(self, env):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("UROCE_") and k != "XDG_RUNTIME_DIR"}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("UROCE_", "LD_")) and k != "XDG_RUNTIME_DIR"}
         return {**clean, "HOME": self.dir, **(env or {})}
 
     def popen(self, i, argv, env=None, user=65534, **args):
@@ -87,9 +91,11 @@ class Nets:
         return subprocess.run(self.argv(i, argv, user), env=self.env(env), cwd=self.dir, timeout=timeout, **args)
 
     def output(self, i, argv):
-        return subprocess.run([*self.where(i), *argv], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run([*self.where(i), *argv], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True).stdout
 
     def close(self):
+        atexit.unregister(self.close)
         for p in self.children:
             if p.poll() is None:
                 p.kill()

@@ -75,6 +75,9 @@ static void several_devices_have_names_and_addresses_of_their_own(void **state)
     assert_string_equal(d[0].name, "eth_0");
     assert_string_equal(d[1].name, "lo.1");
     assert_true(d[0].node_guid != d[1].node_guid);
+    assert_int_equal(d[0].gids, 2);
+    assert_memory_equal(d[0].gid[1].gid.raw, gid_v6, 16);
+    assert_int_equal(d[0].gid[1].interface, if_nametoindex("va"));
     assert_int_equal(uroce_open(NULL, &first, err, sizeof err), 0);
     assert_gid(first, 0, gid_v4, "va");
     assert_gid(first, 1, gid_v6, "va");

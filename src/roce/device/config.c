@@ -151,6 +151,10 @@ int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t
             break;
         all[i] = (struct uroce_device_info){.node_guid = dev_guid(at, i), .gids = (unsigned int)r};
         snprintf(all[i].name, sizeof all[i].name, "%s", e.at[i].name);
+        for (int k = 0; k < r; k++) {
+            all[i].gid[k].gid = at[k].addr.gid;
+            all[i].gid[k].interface = at[k].ifindex;
+        }
     }
     free(e.text);
     if (r < 0)

@@ -23,7 +23,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define DEV_ADDRESSES_MAX 16
+#define DEV_ADDRESSES_MAX UROCE_GIDS_MAX
 #define DEV_BURST         64       /* packets taken from the engine or a port at once */
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
