@@ -1,5 +1,7 @@
 /* What was committed survives the death of the process, durable or not; after the operating system's it does not count. */
 #define FX_BARE
+#include <dirent.h>
+
 #include "local_fixture.h"
 
 #include "data.h"
@@ -279,6 +281,61 @@ static void a_file_that_ends_too_early_is_not_all(void **state)
     eng_close(e);
 }
 
+/* Is there a page that says it is of the store in fx_dir? */
+static bool has_page(void)
+{
+    struct dirent *de;
+    bool found = false;
+    DIR *d = opendir("/dev/shm");
+    while (d && !found && (de = readdir(d))) {
+        char path[300], page[4096];
+        snprintf(path, sizeof path, "/dev/shm/%s", de->d_name);
+        int fd = strncmp(de->d_name, "penstock-", 9) ? -1 : open(path, O_RDONLY);
+        ssize_t n = fd < 0 ? 0 : read(fd, page, sizeof page);
+        found = n > 0 && memmem(page, (size_t)n, fx_dir, strlen(fx_dir) + 1);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static void open_another_store(void)
+{
+    char mine[sizeof fx_dir];
+    strcpy(mine, fx_dir);
+    assert_int_equal(fx_setup(NULL), 0);
+    eng_close(fx_open());
+    fx_remove();
+    strcpy(fx_dir, mine);
+}
+
+/* Pages of memory would pile up otherwise until the machine is started again. */
+static void the_page_of_a_killed_process_goes_with_its_store(void **state)
+{
+    char away[96];
+    (void)state;
+    if (access("/dev/shm", W_OK))
+        skip();
+    assert_int_equal(fx_child(self, "dies", "5"), -SIGKILL);
+    assert_true(has_page());
+    open_another_store();
+    assert_true(has_page()); /* for the next process here */
+    eng_close(fx_open());
+    assert_false(has_page()); /* a clean stop */
+
+    assert_int_equal(fx_child(self, "dies", "5"), -SIGKILL);
+    snprintf(away, sizeof away, "%s.work", fx_dir);
+    assert_int_equal(rename(fx_dir, away), 0);
+    assert_int_equal(mkdir(fx_dir, 0700), 0);
+    open_another_store();
+    assert_false(has_page());
+    assert_int_equal(rmdir(fx_dir), 0);
+    assert_int_equal(rename(away, fx_dir), 0);
+    eng_close(fx_open());
+}
+
 static void a_record_whose_blocks_are_gone_is_not_taken(void **state)
 {
     (void)state;
@@ -368,6 +425,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_damaged_file_loses_only_what_was_not_durable, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_copy_from_earlier_never_gets_the_tail_of_later, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_file_that_ends_too_early_is_not_all, fx_setup, fx_teardown),
+        cmocka_unit_test_setup_teardown(the_page_of_a_killed_process_goes_with_its_store, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_record_whose_blocks_are_gone_is_not_taken, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_check_in_between_tells_what_the_next_open_would_have, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_store_that_failed_leaves_none, fx_setup, fx_teardown),
