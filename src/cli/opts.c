@@ -1,5 +1,6 @@
 #include "cli.h"
 
+#include "base/parse.h"
 #include "server/config.h"
 
 #include <getopt.h>
@@ -55,12 +56,12 @@ static int set(const struct cli_opt *o, const char *value, char *err, size_t err
         *(const char **)o->target = value;
         return 0;
     case OPT_UINT:
-        if (srv_parse_uint(value, o->target) == 0)
+        if (parse_uint(value, o->target) == 0)
             return 0;
         want = "a number";
         break;
     case OPT_SIZE:
-        if (srv_parse_size(value, o->target) == 0)
+        if (parse_size(value, o->target) == 0)
             return 0;
         want = "a size (4096, 64K, 1.5G)";
         break;

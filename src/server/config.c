@@ -1,6 +1,8 @@
 /* One table of options: it makes the flags, and turns the text of either source into checked values. */
 #include "config_rows.h"
 
+#include "base/parse.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -152,12 +154,12 @@ static int check_row(struct srv_config *c, const struct option_row *o, char *err
             return config_bad(c, o, o->key, s, "must be true or false", err, err_size);
         return 0;
     case K_UINT:
-        r = srv_parse_uint(s, &v);
+        r = parse_uint(s, &v);
         snprintf(why, sizeof why, "must be a number from %llu to %llu", (unsigned long long)o->min,
                  (unsigned long long)o->max);
         break;
     case K_SIZE:
-        r = srv_parse_size(s, &v);
+        r = parse_size(s, &v);
         snprintf(why, sizeof why, "must be a size (512K, 1M, ...) from %lluK to %lluK",
                  (unsigned long long)(o->min / KiB), (unsigned long long)(o->max / KiB));
         break;

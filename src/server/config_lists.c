@@ -1,6 +1,7 @@
 /* The lists of the configuration: pools with their containers, and credentials. */
 #include "config_rows.h"
 
+#include "base/parse.h"
 #include "store/perm.h"
 
 #include <errno.h>
@@ -25,10 +26,10 @@ static int check_members(struct srv_config *c, const struct option_row *o, const
             continue;
         switch (m[i].kind) {
         case M_SIZE:
-            why = srv_parse_size(m[i].text, m[i].out) < 0 ? "must be a size (64K, 10G, ...)" : NULL;
+            why = parse_size(m[i].text, m[i].out) < 0 ? "must be a size (64K, 10G, ...)" : NULL;
             break;
         case M_UID:
-            why = srv_parse_uint(m[i].text, &v) < 0 || v >= UINT32_MAX ? "must be a numeric id" : NULL;
+            why = parse_uint(m[i].text, &v) < 0 || v >= UINT32_MAX ? "must be a numeric id" : NULL;
             if (!why)
                 *(uint32_t *)m[i].out = (uint32_t)v;
             break;

@@ -1,72 +1,12 @@
 /* Values as people write them. */
 #include "server/config.h"
 
+#include "base/parse.h"
+
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <string.h>
-
-int srv_parse_uint(const char *s, uint64_t *ret)
-{
-    char *end;
-    unsigned long long v;
-
-    if (!isdigit((unsigned char)*s))
-        return -EINVAL;
-    errno = 0;
-    v = strtoull(s, &end, 10);
-    if (errno || *end)
-        return -EINVAL;
-    *ret = v;
-    return 0;
-}
-
-/* A decimal number, perhaps with a fraction, then the rest. */
-static int parse_number(const char *s, double *ret, const char **ret_rest)
-{
-    size_t n = strspn(s, "0123456789");
-    size_t frac = s[n] == '.' ? strspn(s + n + 1, "0123456789") : 0;
-    char digits[40];
-
-    if (n == 0 || (s[n] == '.' && frac == 0))
-        return -EINVAL;
-    if (frac)
-        n += 1 + frac;
-    if (n >= sizeof digits)
-        return -EINVAL;
-    memcpy(digits, s, n);
-    digits[n] = 0;
-    *ret = strtod(digits, NULL);
-    *ret_rest = s + n;
-    return 0;
-}
-
-int srv_parse_size(const char *s, uint64_t *ret)
-{
-    static const char units[] = "KMGTP";
-    const char *rest, *u;
-    double v;
-    uint64_t exact;
-
-    if (srv_parse_uint(s, &exact) == 0) { /* doubles would round large ones */
-        *ret = exact;
-        return 0;
-    }
-    if (parse_number(s, &v, &rest) < 0)
-        return -EINVAL;
-    if (*rest && (u = strchr(units, toupper((unsigned char)*rest))) != NULL) {
-        for (const char *k = units; k <= u; k++)
-            v *= 1024;
-        rest++;
-        rest += *rest == 'i';
-    }
-    rest += *rest == 'B';
-    if (*rest || v >= 9e18 || v != floor(v))
-        return -EINVAL;
-    *ret = (uint64_t)v;
-    return 0;
-}
 
 int srv_parse_ms(const char *s, uint64_t *ret)
 {
@@ -77,7 +17,7 @@ int srv_parse_ms(const char *s, uint64_t *ret)
     const char *rest;
     double v;
 
-    if (parse_number(s, &v, &rest) < 0)
+    if (parse_decimal(s, &v, &rest) < 0)
         return -EINVAL;
     for (size_t i = 0; i < ARRAY_SIZE(units); i++)
         if (!strcmp(rest, units[i].unit)) {
@@ -145,7 +85,7 @@ int srv_parse_addr(const char *s, char ret_host[SRV_HOST_MAX], uint16_t *ret_por
         end = strchr(s, ':');
         port = end && !strchr(end + 1, ':') ? end + 1 : NULL;
     }
-    if (!port || end == host || srv_parse_uint(port, &v) < 0 || v > UINT16_MAX)
+    if (!port || end == host || parse_uint(port, &v) < 0 || v > UINT16_MAX)
         return -EINVAL;
     n = (size_t)(end - host);
     if (n >= SRV_HOST_MAX)

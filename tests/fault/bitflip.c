@@ -58,7 +58,7 @@ static void fill(uint8_t *p, size_t len, int d, int f)
 static int open_all(const char *dir, bool create, struct pst_store **st, struct pst_cont **c, struct pst_queue **q)
 {
     char url[512], err[512];
-    struct pst_option opts[] = {{"create", create ? "1" : "0"}, {"size", "33554432"}, {"sync_ms", "100"}};
+    struct pst_option opts[] = {{"create", create ? "1" : "0"}, {"size", "32M"}, {"sync_ms", "100"}};
     struct pst_pool_info pool = {.label = "p", .mode = 0777}, pi;
     struct pst_cont_props props = {.chunk_size = 64 * KiB};
     struct pst_cont_info ci;

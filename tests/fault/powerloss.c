@@ -92,7 +92,7 @@ static void open_store(struct work *w, const char *dir, bool create)
 {
     char url[512], err[512] = "";
     struct pst_option opts[] = {
-        {"create", create ? "1" : "0"}, {"size", "67108864"}, {"sync_ms", "200"}, {"recent", recent ? "1" : "0"}};
+        {"create", create ? "1" : "0"}, {"size", "64M"}, {"sync_ms", "200"}, {"recent", recent ? "1" : "0"}};
     struct pst_pool_info pool = {.label = "p", .mode = 0777};
     struct pst_cont_props props = {.chunk_size = 64 * KiB};
     int r;

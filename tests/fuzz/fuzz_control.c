@@ -97,7 +97,7 @@ static void stop(void)
 
 static void start(void)
 {
-    const struct pst_option opts[] = {{"create", "1"}, {"size", "268435456"}};
+    const struct pst_option opts[] = {{"create", "1"}, {"size", "256M"}};
     struct ctl_cred cred = {.name = "fuzz", .by_token = true, .any_uid = true, .admin = true};
     struct ctl_listen listen = {.addr = "127.0.0.1:0"};
     struct ctl_endpoint data = {.provider = "tcp", .addr_len = sizeof(sa_family_t)};

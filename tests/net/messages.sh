@@ -151,7 +151,8 @@ table <<'ROWS'
 4 | is not a store | backup "local:$T/full" "$T/b"
 4 | no/b.tar.gz: No such file or directory | support-bundle "$SERVER" no/b.tar.gz
 1 | unknown option a: io, direct, create, size | ls -o a=b "local:$T/local"
-1 | a number from 0 to | ls -o size=x "local:$T/local"
+1 | size=x: a size is expected (64G | ls -o size=x "local:$T/local"
+1 | a number from 0 to | ls -o sync_ms=x "local:$T/local"
 4 | cannot make the folder: No such file or directory | tls init no/tls
 ROWS
 "$PENSTOCK" tls init tls >/dev/null

@@ -1,6 +1,8 @@
 /* The daemon's configuration: good files give the right values, bad ones a message that names key, value and line. */
 #include "server/config.h"
 
+#include "base/parse.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -275,18 +277,18 @@ static void values_as_people_write_them(void **state)
     uint64_t v;
     (void)state;
 
-    assert_int_equal(srv_parse_size("0", &v), 0);
-    assert_int_equal(srv_parse_size("18446744073709551615", &v), 0);
+    assert_int_equal(parse_size("0", &v), 0);
+    assert_int_equal(parse_size("18446744073709551615", &v), 0);
     assert_true(v == UINT64_MAX);
-    assert_int_equal(srv_parse_size("1.5K", &v), 0);
+    assert_int_equal(parse_size("1.5K", &v), 0);
     assert_int_equal(v, 1536);
-    assert_int_equal(srv_parse_size("2MiB", &v), 0);
+    assert_int_equal(parse_size("2MiB", &v), 0);
     assert_int_equal(v, 2 * MiB);
-    assert_int_equal(srv_parse_size("", &v), -EINVAL);
-    assert_int_equal(srv_parse_size("-1", &v), -EINVAL);
-    assert_int_equal(srv_parse_size("1X", &v), -EINVAL);
-    assert_int_equal(srv_parse_size("1.0001K", &v), -EINVAL);
-    assert_int_equal(srv_parse_size("99999999P", &v), -EINVAL);
+    assert_int_equal(parse_size("", &v), -EINVAL);
+    assert_int_equal(parse_size("-1", &v), -EINVAL);
+    assert_int_equal(parse_size("1X", &v), -EINVAL);
+    assert_int_equal(parse_size("1.0001K", &v), -EINVAL);
+    assert_int_equal(parse_size("99999999P", &v), -EINVAL);
     assert_int_equal(srv_parse_ms("2", &v), 0);
     assert_int_equal(v, 2000);
     assert_int_equal(srv_parse_ms("1m", &v), 0);

@@ -2,6 +2,7 @@
 #include "parts.h"
 
 #include "base/err.h"
+#include "base/parse.h"
 #include "base/rng.h"
 #include "local/local_store.h"
 
@@ -58,7 +59,10 @@ static int parse_option(const struct pst_option *o, struct eng_opts *ret, const 
         r = parse_number(o, 1, &n, m);
         *(o->key[0] == 'c' ? &ret->create : !strcmp(o->key, "recent") ? &ret->recent : &ret->readonly) = n;
     } else if (!strcmp(o->key, "size")) {
-        r = parse_number(o, PST_FILE_MAX, &ret->size, m);
+        r = parse_size(o->value, &n) || n > PST_FILE_MAX
+                ? fail(m, -EINVAL, "size=%s: a size is expected (64G, 1.5T), or a number of bytes", o->value)
+                : 0;
+        ret->size = r ? ret->size : n;
     } else if (!strcmp(o->key, "sync_ms")) {
         r = parse_number(o, SYNC_MS_MAX, &n, m);
         ret->sync_ms = r ? ret->sync_ms : (uint32_t)n;

@@ -100,11 +100,8 @@ const struct srv_flag *srv_config_flag_at(size_t i);
 
 /* ---- values, as the file and the flags (and the command line's other options) write them ---- */
 
-/* "4096", "64K", "1.5G": bytes, powers of 1024. 0 or -EINVAL. */
-int srv_parse_size(const char *s, uint64_t *ret);
-/* "500ms", "30s", "5m"; without unit: seconds. */
+/* "500ms", "30s", "5m"; without unit: seconds. 0 or -EINVAL. Numbers and sizes: base/parse.h. */
 int srv_parse_ms(const char *s, uint64_t *ret);
-int srv_parse_uint(const char *s, uint64_t *ret);
 /* Permission bits in octal: "755", "0755". */
 int srv_parse_mode(const char *s, uint32_t *ret);
 int srv_parse_bool(const char *s, bool *ret);
