@@ -23,6 +23,8 @@ extern "C" {
 #define UROCE_WR_MAX     16384u      /* requests in a send, receive or shared receive queue */
 #define UROCE_CQE_MAX    (1u << 20)  /* entries of a completion queue */
 #define UROCE_RD_ATOMIC  16u         /* READs and atomics under way in one direction of a queue pair */
+#define UROCE_MCAST_GROUPS 1024u     /* multicast groups of a device, and queue pairs in one */
+#define UROCE_MCAST_QPS    1024u
 #define UROCE_GRH_BYTES  40u         /* in front of a received UD message: the GRH, or 20 bytes and the IPv4 header */
 
 /* An address: an IPv6 address, or an IPv4 address as ::ffff:a.b.c.d. */
@@ -62,7 +64,7 @@ enum uroce_access {
     UROCE_ACCESS_ZERO_BASED = 1 << 5, /* remote addresses count from 0 at the begin of the region or window */
 };
 
-/* ---- work requests ---- */
+/* ---- work requests: laid out in memory like those of rdma-core, which are handed on as they are ---- */
 
 struct uroce_sge {
     uint64_t addr;
@@ -125,13 +127,13 @@ struct uroce_send_wr {
             struct uroce_ah *ah;
             uint32_t remote_qpn, remote_qkey; /* a Q_Key with the highest bit set stands for the queue pair's own */
         } ud;
-        struct {
-            struct uroce_mw *mw;
-            uint32_t rkey; /* the new key: same index as the window's, any key byte (type 2); 0 for type 1 */
-            struct uroce_mw_bind_info bind;
-        } bind_mw;
     } wr;
     uint32_t xrc_remote_srqn; /* XRC_SEND queue pairs */
+    struct {
+        struct uroce_mw *mw;
+        uint32_t rkey; /* the new key: same index as the window's, any key byte (type 2); type 1: 0, or likewise */
+        struct uroce_mw_bind_info bind;
+    } bind_mw;
 };
 
 struct uroce_recv_wr {
@@ -204,7 +206,8 @@ struct uroce_wc {
     uint16_t pkey_index, slid;
     uint8_t sl; /* UD: the kind of network header, as adapters tell it: 2 IPv4, 1 IPv6 */
     uint8_t dlid_path_bits;
-    uint64_t slot_value; /* what a service slot left for this message (docs/roce.md, service slots) */
+    uint64_t slot_value;   /* what a service slot left for this message (docs/roce.md, service slots) */
+    uint64_t timestamp_ns; /* CLOCK_MONOTONIC, when the device looked at what completed it */
 };
 
 /* ---- queue pairs ---- */

@@ -46,6 +46,7 @@ struct uroce_mr;
 struct uroce_mw;
 struct uroce_cq;
 struct uroce_channel;
+struct uroce_events;
 struct uroce_srq;
 struct uroce_xrcd;
 struct uroce_qp;
@@ -115,8 +116,21 @@ int uroce_async_fd(struct uroce_device *dev);
 struct uroce_async_event {
     enum uroce_event_type type;
     void *element; /* the queue pair, CQ or SRQ; NULL: the device */
+    void *context; /* of the element: uroce_qp_set_events and its like */
 };
 int uroce_get_async_event(struct uroce_device *dev, struct uroce_async_event *ret);
+/*
+ * A queue of events of one's own, for the users of one device that do not know of one another. An object's events go
+ * to the queue that is set before its first use (NULL: as they went), with that context; those of the device go to all.
+ * uroce_events_get never blocks (-EAGAIN: none). -EBUSY from destroy: objects send there.
+ */
+int uroce_events_create(struct uroce_device *dev, struct uroce_events **ret);
+int uroce_events_destroy(struct uroce_events *events);
+int uroce_events_fd(const struct uroce_events *events);
+int uroce_events_get(struct uroce_events *events, struct uroce_async_event *ret);
+int uroce_qp_set_events(struct uroce_qp *qp, struct uroce_events *events, void *context);
+int uroce_cq_set_events(struct uroce_cq *cq, struct uroce_events *events, void *context);
+int uroce_srq_set_events(struct uroce_srq *srq, struct uroce_events *events, void *context);
 void uroce_device_counters(struct uroce_device *dev, struct uroce_counters *ret);
 
 /* ---- protection domains, memory ---- */
@@ -127,6 +141,10 @@ int uroce_pd_dealloc(struct uroce_pd *pd);
 int uroce_mr_reg(struct uroce_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned int access,
                  struct uroce_mr **ret);
 int uroce_mr_dereg(struct uroce_mr *mr);
+/* The keys change. -EBUSY while a window is bound to it; on failure the region is as before. */
+enum uroce_rereg { UROCE_REREG_TRANSLATION = 1, UROCE_REREG_PD = 2, UROCE_REREG_ACCESS = 4 };
+int uroce_mr_rereg(struct uroce_mr *mr, unsigned int flags, struct uroce_pd *pd, void *addr, uint64_t len,
+                   uint64_t iova, unsigned int access);
 uint32_t uroce_mr_lkey(const struct uroce_mr *mr);
 uint32_t uroce_mr_rkey(const struct uroce_mr *mr);
 int uroce_mw_alloc(struct uroce_pd *pd, int type, struct uroce_mw **ret);
@@ -147,6 +165,7 @@ void uroce_ack_cq_events(struct uroce_cq *cq, unsigned int n); /* destroy waits 
 int uroce_cq_create(struct uroce_device *dev, uint32_t cqe, void *context, struct uroce_channel *ch,
                     struct uroce_cq **ret);
 int uroce_cq_resize(struct uroce_cq *cq, uint32_t cqe);
+uint32_t uroce_cq_size(struct uroce_cq *cq); /* entries: what was asked for, or more */
 int uroce_cq_destroy(struct uroce_cq *cq);
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret);
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only);
@@ -158,6 +177,9 @@ int uroce_wait_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret, uint64_t tim
 int uroce_srq_create(struct uroce_pd *pd, uint32_t max_wr, uint32_t max_sge, struct uroce_xrcd *xrcd,
                      struct uroce_cq *cq, struct uroce_srq **ret);
 int uroce_srq_set_limit(struct uroce_srq *srq, uint32_t limit);
+/* -EOPNOTSUPP: more than the queue was made for. */
+int uroce_srq_resize(struct uroce_srq *srq, uint32_t max_wr);
+int uroce_srq_query(struct uroce_srq *srq, uint32_t *ret_max_wr, uint32_t *ret_max_sge, uint32_t *ret_limit);
 uint32_t uroce_srq_num(const struct uroce_srq *srq);
 int uroce_srq_destroy(struct uroce_srq *srq);
 int uroce_post_srq_recv(struct uroce_srq *srq, const struct uroce_recv_wr *wr, const struct uroce_recv_wr **ret_bad);
@@ -174,10 +196,13 @@ struct uroce_qp_init {
     struct uroce_qp_cap cap;
     int sq_sig_all;
 };
+/* pd: NULL for XRC_RECV, which writes into the domains of its SRQs. */
 int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struct uroce_qp **ret);
 int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsigned int mask);
 int uroce_qp_query(struct uroce_qp *qp, struct uroce_qp_attr *ret);
 int uroce_qp_destroy(struct uroce_qp *qp);
+/* How many send requests the queue would take now. */
+uint32_t uroce_qp_send_room(const struct uroce_qp *qp);
 uint32_t uroce_qp_num(const struct uroce_qp *qp);
 void uroce_qp_counters(struct uroce_qp *qp, struct uroce_counters *ret);
 int uroce_post_send(struct uroce_qp *qp, const struct uroce_send_wr *wr, const struct uroce_send_wr **ret_bad);

@@ -204,9 +204,9 @@ static void post(struct world *w)
         wr.wr.ud.ah = &ah;
         wr.wr.ud.remote_qpn = take(w, 3);
     } else if (wr.opcode == UROCE_WR_BIND_MW) {
-        wr.wr.bind_mw.mw = &mw;
-        wr.wr.bind_mw.rkey = qp_mw_rkey(w->mw) ^ take(w, 1);
-        wr.wr.bind_mw.bind =
+        wr.bind_mw.mw = &mw;
+        wr.bind_mw.rkey = qp_mw_rkey(w->mw) ^ take(w, 1);
+        wr.bind_mw.bind =
             (struct uroce_mw_bind_info){&mr, 0x10000 + take(w, 2), take(w, 2), UROCE_ACCESS_REMOTE_WRITE};
     } else {
         wr.wr.rdma.remote_addr = take(w, 4);

@@ -105,9 +105,9 @@ static int window(void *addr, size_t len, uint32_t *ret_rkey)
     uint32_t key = uroce_mw_rkey(mw);
     struct uroce_send_wr v = {.opcode = UROCE_WR_BIND_MW, .send_flags = UROCE_SEND_SIGNALED};
     const struct uroce_send_wr *bad;
-    v.wr.bind_mw.mw = mw;
-    v.wr.bind_mw.rkey = *ret_rkey = (key & ~0xffu) | ((key + 1) & 0xff);
-    v.wr.bind_mw.bind = (struct uroce_mw_bind_info){mr, (uintptr_t)addr, len, UROCE_ACCESS_REMOTE_WRITE};
+    v.bind_mw.mw = mw;
+    v.bind_mw.rkey = *ret_rkey = (key & ~0xffu) | ((key + 1) & 0xff);
+    v.bind_mw.bind = (struct uroce_mw_bind_info){mr, (uintptr_t)addr, len, UROCE_ACCESS_REMOTE_WRITE};
     return uroce_post_send(qp, &v, &bad);
 }
 

@@ -145,12 +145,12 @@ static int bind_by(struct qend *q, struct qp_mw *mw, uint32_t rkey, void *addr, 
     struct uroce_mr umr = {q->mr};
     struct uroce_send_wr wr = {.wr_id = 50, .opcode = UROCE_WR_BIND_MW, .send_flags = UROCE_SEND_SIGNALED};
 
-    wr.wr.bind_mw.mw = &umw;
-    wr.wr.bind_mw.rkey = rkey;
-    wr.wr.bind_mw.bind.mr = len ? &umr : NULL;
-    wr.wr.bind_mw.bind.addr = (uintptr_t)addr;
-    wr.wr.bind_mw.bind.length = len;
-    wr.wr.bind_mw.bind.access = access;
+    wr.bind_mw.mw = &umw;
+    wr.bind_mw.rkey = rkey;
+    wr.bind_mw.bind.mr = len ? &umr : NULL;
+    wr.bind_mw.bind.addr = (uintptr_t)addr;
+    wr.bind_mw.bind.length = len;
+    wr.bind_mw.bind.access = access;
     assert_int_equal(qend_send(q, &net, &wr, NULL, 0), 0);
     fx_run();
     return (int)fx_one(q->scq).status;

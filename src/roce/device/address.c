@@ -1,5 +1,10 @@
 /* The device's addresses: the GID table, in the order docs/roce.md gives. */
+#define LOG_COMPONENT "uroce"
 #include "dev.h"
+
+#include "base/log.h"
+#include "roce/wire_gid.h"
+#include "roce/wire_limits.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -173,13 +178,31 @@ uint64_t dev_guid(const struct dev_address *first, unsigned int index)
     return ret;
 }
 
+int dev_mtu_check(const struct uroce_device *dev, unsigned int port, enum uroce_mtu mtu, uint32_t qpn)
+{
+    const struct dev_address *a = &dev->ports[port].at;
+    int most = wire_mtu_for_link(a->link_mtu, !wire_gid_is_v4(&a->addr.gid));
+    if ((int)mtu <= most)
+        return 0;
+    log_debug("modify of queue pair 0x%06x refused: path MTU %u is more than %u, the most that %s (MTU %u) carries",
+              qpn, 128u << mtu, most > 0 ? 128u << most : 0, a->ifname, a->link_mtu);
+    return -EINVAL;
+}
+
 int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret)
 {
-    if (attr->sgid_index >= dev->nports || attr->flow_label > 0xfffff)
+    if (attr->sgid_index >= dev->nports || attr->flow_label > 0xfffff) {
+        log_debug("address refused: GID index %u of a table of %d, flow label 0x%x", attr->sgid_index, dev->nports,
+                  attr->flow_label);
         return -EINVAL;
+    }
     struct dev_port *p = &dev->ports[attr->sgid_index];
-    if (wire_gid_is_v4(&attr->dgid) != wire_gid_is_v4(&p->at.addr.gid))
+    if (wire_gid_is_v4(&attr->dgid) != wire_gid_is_v4(&p->at.addr.gid)) {
+        char ours[WIRE_GID_TEXT], theirs[WIRE_GID_TEXT];
+        log_debug("address refused: GID index %u is %s, the peer's is %s: one is IPv4, the other IPv6",
+                  attr->sgid_index, wire_gid_text(&p->at.addr.gid, ours), wire_gid_text(&attr->dgid, theirs));
         return -EINVAL;
+    }
     uint16_t wanted = (uint16_t)(WIRE_UDP_SPORT_MIN | (flow_hash & 0x3fff));
     *ret = (struct qp_path){
         .local = p->at.addr.gid,

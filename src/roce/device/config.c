@@ -214,7 +214,7 @@ int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, unsi
     }
     int cc = c->congestion_control < 0 ? 1 : c->congestion_control;
     r = 0;
-    if (!cfg)
+    if (!c->no_selective)
         r = env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
     if (!r && c->congestion_control < 0)
         r = env_switch("UROCE_CONGESTION_CONTROL", &cc, err, err_size);

@@ -5,7 +5,7 @@
  *   dev->lock   the engine and the ports. Taken by try-lock on the fast path (drive.c), waited for by calls that make,
  *               change or destroy objects.
  *   cq->lock    polling and arming of one CQ; qp->send_lock, qp->recv_lock, srq->lock: posting to one queue.
- *   dev->bells_lock, channel->lock, dev->events_lock: leaves, held for a few instructions.
+ *   dev->bells_lock, channel->lock, events->lock: leaves, held for a few instructions.
  */
 #ifndef DEVICE_DEV_H
 #define DEVICE_DEV_H
@@ -111,12 +111,26 @@ struct uroce_device {
 
     /* objects.c, async.c */
     atomic_uint objects; /* that keep the device open */
-    pthread_mutex_t events_lock;
-    struct list events; /* struct dev_event */
-    int events_fd;
+    struct uroce_events *events; /* of the objects that have no queue of their own */
+    struct list event_queues;    /* struct uroce_events; dev->lock */
     struct list qps, memory;  /* struct uroce_qp, struct dev_mem; dev->lock */
     struct uroce_qp **by_qpn; /* by QPN[15:0]; dev->lock */
     uint32_t path_slot_qps;   /* queue pairs with PATH slots */
+};
+
+struct uroce_events {
+    struct uroce_device *dev;
+    pthread_mutex_t lock;
+    struct list waiting; /* struct dev_event */
+    int fd;              /* eventfd, semaphore: one per event */
+    struct list dev_link;
+    atomic_uint users;
+};
+
+/* First member of the objects that events concern. */
+struct dev_subject {
+    struct uroce_events *events;
+    void *context;
 };
 
 struct uroce_pd {
@@ -153,6 +167,7 @@ struct uroce_channel {
 };
 
 struct uroce_cq {
+    struct dev_subject subject;
     struct uroce_device *dev;
     struct qp_cq *qp;
     pthread_mutex_t lock;
@@ -164,12 +179,14 @@ struct uroce_cq {
 };
 
 struct uroce_srq {
+    struct dev_subject subject;
     struct uroce_device *dev;
     struct qp_srq *qp;
     pthread_mutex_t lock;
 };
 
 struct uroce_qp {
+    struct dev_subject subject;
     struct uroce_device *dev;
     struct qp *qp;
     pthread_mutex_t send_lock, recv_lock;
@@ -253,7 +270,9 @@ void dev_config_done(struct uroce_config *c);
 int dev_addresses(const char *list, const char *origin, struct dev_address *ret, int max, char *err, size_t err_size);
 /* Of the first address, as adapters make theirs of the MAC: the same each time. Network order. */
 uint64_t dev_guid(const struct dev_address *first, unsigned int index);
-/* Resolves a GID index and a peer's GID. -EINVAL: no such index, families that differ. */
+/* A path MTU that the address's interface does not carry: -EINVAL, and a debug line that names both. */
+int dev_mtu_check(const struct uroce_device *dev, unsigned int port, enum uroce_mtu mtu, uint32_t qpn);
+/* Resolves a GID index and a peer's GID. -EINVAL: no such index, families that differ; a debug line says which. */
 int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_t flow_hash, struct qp_path *ret);
 
 /* ---- hello.c ---- */
@@ -268,8 +287,12 @@ uint64_t dev_hello_deadline(const struct uroce_device *dev);
 
 void dev_cq_event(void *ctx, void *cq_user);
 void dev_async_event(void *ctx, enum uroce_event_type type, void *user);
-/* Forgets the events of an object that goes; NULL: all. */
-void dev_events_forget(struct uroce_device *dev, void *element);
+int dev_events_init(struct uroce_device *dev);
+void dev_events_done(struct uroce_device *dev);
+/* An object that is made sends its events to the device's own queue. */
+void dev_subject_init(struct uroce_device *dev, struct dev_subject *s);
+/* One that goes: its events are forgotten. */
+void dev_subject_done(struct dev_subject *s);
 
 /* ---- pairs.c ---- */
 

@@ -2,6 +2,7 @@
 #define LOG_COMPONENT "uroce"
 #include "dev.h"
 
+#include "base/log.h"
 #include "base/rng.h"
 
 #include <errno.h>
@@ -160,7 +161,6 @@ static void read_machine(uint8_t ret[16])
 static void teardown(struct uroce_device *dev)
 {
     dev_thread_stop(dev);
-    dev_events_forget(dev, NULL);
     for (int i = 0; i < dev->nports; i++) {
         dev_held_drop(&dev->ports[i]);
         port_close(dev->ports[i].port);
@@ -176,11 +176,9 @@ static void teardown(struct uroce_device *dev)
         close(dev->helper_fd);
     if (dev->wake_fd >= 0)
         close(dev->wake_fd);
-    if (dev->events_fd >= 0)
-        close(dev->events_fd);
+    dev_events_done(dev);
     pthread_mutex_destroy(&dev->lock);
     pthread_mutex_destroy(&dev->bells_lock);
-    pthread_mutex_destroy(&dev->events_lock);
     free(dev);
 }
 
@@ -191,10 +189,9 @@ static struct uroce_device *new_device(void)
         return NULL;
     pthread_mutex_init(&dev->lock, NULL);
     pthread_mutex_init(&dev->bells_lock, NULL);
-    pthread_mutex_init(&dev->events_lock, NULL);
     list_init(&dev->bells);
     list_init(&dev->hellos);
-    list_init(&dev->events);
+    list_init(&dev->event_queues);
     list_init(&dev->qps);
     list_init(&dev->memory);
     dev->holder.sock = -1;
@@ -203,7 +200,6 @@ static struct uroce_device *new_device(void)
         dev->stat.readers[i].sock = -1;
     dev->helper_fd = epoll_create1(EPOLL_CLOEXEC);
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    dev->events_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     dev->by_qpn = calloc(DEV_QPNS, sizeof *dev->by_qpn);
     pthread_once(&fork_once, watch_forks);
     dev->fork_generation = atomic_load(&fork_generation);
@@ -215,14 +211,19 @@ static struct uroce_device *new_device(void)
 
 int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *err, size_t err_size)
 {
+    const char *debug = getenv("UROCE_DEBUG");
+    if (debug && *debug && strcmp(debug, "0") != 0)
+        log_set_level(LOG_LVL_DEBUG);
     if (err_size)
         err[0] = '\0';
     struct uroce_device *dev = new_device();
     if (!dev)
         return -ENOMEM;
-    int r = dev->wake_fd < 0 || dev->helper_fd < 0 || dev->events_fd < 0 ? -EMFILE : 0;
+    int r = dev->wake_fd < 0 || dev->helper_fd < 0 ? -EMFILE : 0;
     if (!r && !dev->by_qpn)
         r = -ENOMEM;
+    if (!r)
+        r = dev_events_init(dev);
     if (!r)
         r = dev_config_init(&dev->cfg, cfg, &dev->index, &dev->origin, err, err_size);
     if (!r)

@@ -130,50 +130,196 @@ void uroce_ack_cq_events(struct uroce_cq *cq, unsigned int n)
 
 /* ---- asynchronous events ---- */
 
-void dev_async_event(void *ctx, enum uroce_event_type type, void *user)
+static int new_queue(struct uroce_device *dev, int flags, struct uroce_events **ret)
 {
-    struct uroce_device *dev = ctx;
-    struct dev_event *ev = malloc(sizeof *ev);
-    if (!ev)
-        return; /* the completions of the queue pair tell the same */
-    ev->e = (struct uroce_async_event){.type = type, .element = user};
-    pthread_mutex_lock(&dev->events_lock);
-    list_push_back(&dev->events, &ev->link);
-    post(dev->events_fd);
-    pthread_mutex_unlock(&dev->events_lock);
-}
-
-int uroce_async_fd(struct uroce_device *dev)
-{
-    return dev->events_fd;
-}
-
-int uroce_get_async_event(struct uroce_device *dev, struct uroce_async_event *ret)
-{
-    int r = dev_check_fork(dev);
-    if (r)
+    struct uroce_events *q = calloc(1, sizeof *q);
+    if (!q)
+        return -ENOMEM;
+    q->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE | flags);
+    if (q->fd < 0) {
+        int r = -errno;
+        free(q);
         return r;
-    scoped_lock(&dev->events_lock);
-    struct list *l = list_pop_front(&dev->events);
-    if (!l)
-        return -EAGAIN;
-    struct dev_event *ev = container_of(l, struct dev_event, link);
-    take_one(dev->events_fd);
-    *ret = ev->e;
-    free(ev);
+    }
+    q->dev = dev;
+    pthread_mutex_init(&q->lock, NULL);
+    list_init(&q->waiting);
+    list_init(&q->dev_link);
+    *ret = q;
     return 0;
 }
 
-void dev_events_forget(struct uroce_device *dev, void *element)
+/* Of one object; NULL: all. */
+static void forget(struct uroce_events *q, const void *element)
 {
-    scoped_lock(&dev->events_lock);
-    for (struct list *l = dev->events.next, *next; l != &dev->events; l = next) {
+    scoped_lock(&q->lock);
+    for (struct list *l = q->waiting.next, *next; l != &q->waiting; l = next) {
         struct dev_event *ev = container_of(l, struct dev_event, link);
         next = l->next;
         if (element && ev->e.element != element)
             continue;
         list_del(l);
-        take_one(dev->events_fd);
+        take_one(q->fd);
         free(ev);
     }
+}
+
+static void free_queue(struct uroce_events *q)
+{
+    forget(q, NULL);
+    close(q->fd);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}
+
+static void push(struct uroce_events *q, const struct uroce_async_event *e)
+{
+    struct dev_event *ev = malloc(sizeof *ev);
+    if (!ev)
+        return; /* the completions of the queue pair tell the same */
+    ev->e = *e;
+    pthread_mutex_lock(&q->lock);
+    list_push_back(&q->waiting, &ev->link);
+    post(q->fd);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* From the engine, with dev->lock held. Every object that it names begins with its subject. */
+void dev_async_event(void *ctx, enum uroce_event_type type, void *user)
+{
+    struct uroce_device *dev = ctx;
+    const struct dev_subject *s = user;
+    struct uroce_async_event e = {.type = type, .element = user, .context = s ? s->context : NULL};
+    if (s) {
+        push(s->events, &e);
+        return;
+    }
+    for (struct list *l = dev->event_queues.next; l != &dev->event_queues; l = l->next)
+        push(container_of(l, struct uroce_events, dev_link), &e);
+}
+
+int dev_events_init(struct uroce_device *dev)
+{
+    int r = new_queue(dev, EFD_NONBLOCK, &dev->events);
+    if (!r)
+        list_push_back(&dev->event_queues, &dev->events->dev_link);
+    return r;
+}
+
+void dev_events_done(struct uroce_device *dev)
+{
+    if (dev->events)
+        free_queue(dev->events);
+}
+
+void dev_subject_init(struct uroce_device *dev, struct dev_subject *s)
+{
+    s->events = dev->events;
+    atomic_fetch_add(&s->events->users, 1);
+}
+
+void dev_subject_done(struct dev_subject *s)
+{
+    forget(s->events, s);
+    atomic_fetch_sub(&s->events->users, 1);
+}
+
+static int redirect(struct uroce_device *dev, struct dev_subject *s, struct uroce_events *events, void *context)
+{
+    int r = dev_check_fork(dev);
+    if (r)
+        return r;
+    if (events && events->dev != dev)
+        return -EINVAL;
+    dev_lock(dev);
+    if (events) {
+        atomic_fetch_sub(&s->events->users, 1);
+        atomic_fetch_add(&events->users, 1);
+        s->events = events;
+    }
+    s->context = context;
+    dev_unlock(dev);
+    return 0;
+}
+
+int uroce_qp_set_events(struct uroce_qp *qp, struct uroce_events *events, void *context)
+{
+    return redirect(qp->dev, &qp->subject, events, context);
+}
+
+int uroce_cq_set_events(struct uroce_cq *cq, struct uroce_events *events, void *context)
+{
+    return redirect(cq->dev, &cq->subject, events, context);
+}
+
+int uroce_srq_set_events(struct uroce_srq *srq, struct uroce_events *events, void *context)
+{
+    return redirect(srq->dev, &srq->subject, events, context);
+}
+
+int uroce_events_create(struct uroce_device *dev, struct uroce_events **ret)
+{
+    struct uroce_events *q;
+    int r = dev_check_fork(dev);
+    if (!r)
+        r = new_queue(dev, 0, &q);
+    if (r)
+        return r;
+    dev_lock(dev);
+    list_push_back(&dev->event_queues, &q->dev_link);
+    dev_unlock(dev);
+    atomic_fetch_add(&dev->objects, 1);
+    *ret = q;
+    return 0;
+}
+
+int uroce_events_destroy(struct uroce_events *q)
+{
+    struct uroce_device *dev = q->dev;
+    int r = dev_check_fork(dev);
+    if (r)
+        return r;
+    if (atomic_load(&q->users))
+        return -EBUSY;
+    dev_lock(dev);
+    list_del(&q->dev_link);
+    dev_unlock(dev);
+    free_queue(q);
+    atomic_fetch_sub(&dev->objects, 1);
+    return 0;
+}
+
+int uroce_events_fd(const struct uroce_events *q)
+{
+    return q->fd;
+}
+
+static int take_event(struct uroce_events *q, struct uroce_async_event *ret)
+{
+    scoped_lock(&q->lock);
+    struct list *l = list_pop_front(&q->waiting);
+    if (!l)
+        return -EAGAIN;
+    struct dev_event *ev = container_of(l, struct dev_event, link);
+    take_one(q->fd);
+    *ret = ev->e;
+    free(ev);
+    return 0;
+}
+
+int uroce_events_get(struct uroce_events *q, struct uroce_async_event *ret)
+{
+    int r = dev_check_fork(q->dev);
+    return r ? r : take_event(q, ret);
+}
+
+int uroce_async_fd(struct uroce_device *dev)
+{
+    return dev->events->fd;
+}
+
+int uroce_get_async_event(struct uroce_device *dev, struct uroce_async_event *ret)
+{
+    int r = dev_check_fork(dev);
+    return r ? r : take_event(dev->events, ret);
 }

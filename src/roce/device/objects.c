@@ -85,6 +85,19 @@ int uroce_mr_dereg(struct uroce_mr *handle)
     return gone(dev, r, mr);
 }
 
+int uroce_mr_rereg(struct uroce_mr *handle, unsigned int flags, struct uroce_pd *pd, void *addr, uint64_t len,
+                   uint64_t iova, unsigned int access)
+{
+    struct uroce_device *dev = container_of(handle, struct dev_mr, handle)->dev;
+    ENTER(dev);
+    dev_lock(dev);
+    int r = qp_mr_rereg(handle->qp, flags, pd ? pd->qp : NULL, addr, len, iova, access);
+    for (int i = 0; !r && i < dev->nports; i++)
+        port_revoke(dev->ports[i].port);
+    dev_unlock(dev);
+    return r;
+}
+
 uint32_t uroce_mr_lkey(const struct uroce_mr *mr)
 {
     return qp_mr_lkey(mr->qp);
@@ -144,10 +157,12 @@ int uroce_cq_create(struct uroce_device *dev, uint32_t cqe, void *context, struc
     pthread_mutex_init(&cq->lock, NULL);
     pthread_cond_init(&cq->acked, NULL);
     list_init(&cq->ready_link);
+    dev_subject_init(dev, &cq->subject);
     dev_lock(dev);
     int r = qp_cq_new(dev->engine, cqe, cq, &cq->qp);
     dev_unlock(dev);
     if (r) {
+        dev_subject_done(&cq->subject);
         free(cq);
         return r;
     }
@@ -167,6 +182,12 @@ int uroce_cq_resize(struct uroce_cq *cq, uint32_t cqe)
     pthread_mutex_unlock(&cq->lock);
     dev_unlock(cq->dev);
     return r;
+}
+
+uint32_t uroce_cq_size(struct uroce_cq *cq)
+{
+    scoped_lock(&cq->lock);
+    return qp_cq_size(cq->qp);
 }
 
 /* Takes the events that nobody has read yet out of the channel, and waits for those that were read. */
@@ -199,7 +220,7 @@ int uroce_cq_destroy(struct uroce_cq *cq)
         return r;
     if (cq->channel)
         leave_channel(cq);
-    dev_events_forget(dev, cq);
+    dev_subject_done(&cq->subject);
     pthread_mutex_destroy(&cq->lock);
     pthread_cond_destroy(&cq->acked);
     return gone(dev, 0, cq);
@@ -267,10 +288,12 @@ int uroce_srq_create(struct uroce_pd *pd, uint32_t max_wr, uint32_t max_sge, str
         return -ENOMEM;
     srq->dev = dev;
     pthread_mutex_init(&srq->lock, NULL);
+    dev_subject_init(dev, &srq->subject);
     dev_lock(dev);
     int r = qp_srq_new(pd->qp, max_wr, max_sge, xrcd ? xrcd->qp : NULL, cq ? cq->qp : NULL, srq, &srq->qp);
     dev_unlock(dev);
     if (r) {
+        dev_subject_done(&srq->subject);
         free(srq);
         return r;
     }
@@ -290,6 +313,26 @@ int uroce_srq_set_limit(struct uroce_srq *srq, uint32_t limit)
     return r;
 }
 
+int uroce_srq_resize(struct uroce_srq *srq, uint32_t max_wr)
+{
+    ENTER(srq->dev);
+    dev_lock(srq->dev);
+    pthread_mutex_lock(&srq->lock);
+    int r = qp_srq_modify(srq->qp, false, 0, true, max_wr);
+    pthread_mutex_unlock(&srq->lock);
+    dev_unlock(srq->dev);
+    return r;
+}
+
+int uroce_srq_query(struct uroce_srq *srq, uint32_t *ret_max_wr, uint32_t *ret_max_sge, uint32_t *ret_limit)
+{
+    ENTER(srq->dev);
+    dev_lock(srq->dev);
+    qp_srq_query(srq->qp, ret_max_wr, ret_max_sge, ret_limit);
+    dev_unlock(srq->dev);
+    return 0;
+}
+
 uint32_t uroce_srq_num(const struct uroce_srq *srq)
 {
     return qp_srq_num(srq->qp);
@@ -304,7 +347,7 @@ int uroce_srq_destroy(struct uroce_srq *srq)
     dev_unlock(dev);
     if (r)
         return r;
-    dev_events_forget(dev, srq);
+    dev_subject_done(&srq->subject);
     pthread_mutex_destroy(&srq->lock);
     return gone(dev, 0, srq);
 }

@@ -59,8 +59,8 @@ static void unlock_cqs(const struct uroce_qp *qp)
 
 int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struct uroce_qp **ret)
 {
-    struct uroce_device *dev = pd->dev;
-    int r = dev_check_fork(dev);
+    struct uroce_device *dev = pd ? pd->dev : init->xrcd ? init->xrcd->dev : NULL;
+    int r = dev ? dev_check_fork(dev) : -EINVAL;
     if (r)
         return r;
     struct uroce_qp *qp = calloc(1, sizeof *qp);
@@ -76,9 +76,10 @@ int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struc
     pthread_mutex_init(&qp->recv_lock, NULL);
     list_init(&qp->bell_link);
     list_init(&qp->dev_link);
+    dev_subject_init(dev, &qp->subject);
     struct qp_init qi = {
         .type = init->type,
-        .pd = pd->qp,
+        .pd = pd ? pd->qp : NULL,
         .send_cq = init->send_cq ? init->send_cq->qp : NULL,
         .recv_cq = init->recv_cq ? init->recv_cq->qp : NULL,
         .srq = init->srq ? init->srq->qp : NULL,
@@ -95,6 +96,7 @@ int uroce_qp_create(struct uroce_pd *pd, const struct uroce_qp_init *init, struc
     }
     dev_unlock(dev);
     if (r) {
+        dev_subject_done(&qp->subject);
         free(qp);
         return r;
     }
@@ -124,7 +126,7 @@ int uroce_qp_destroy(struct uroce_qp *qp)
     dev_unlock_settled(dev);
     if (r)
         return r;
-    dev_events_forget(dev, qp);
+    dev_subject_done(&qp->subject);
     slot_chain_free(qp->slots);
     pthread_mutex_destroy(&qp->send_lock);
     pthread_mutex_destroy(&qp->recv_lock);
@@ -163,6 +165,8 @@ int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsig
         r = resolve(qp, attr, mask, &path);
         p = &path;
     }
+    if (!r && mask & UROCE_QP_PATH_MTU && attr->path_mtu <= UROCE_MTU_4096)
+        r = dev_mtu_check(dev, p ? p->port_id : qp->path.port_id, attr->path_mtu, qp_num(qp->qp));
     lock_cqs(qp);
     if (!r)
         r = qp_modify(qp->qp, now_ns(), attr, mask, p);
@@ -195,6 +199,11 @@ int uroce_qp_query(struct uroce_qp *qp, struct uroce_qp_attr *ret)
     dev_unlock(qp->dev);
     ret->cap = init.cap;
     return 0;
+}
+
+uint32_t uroce_qp_send_room(const struct uroce_qp *qp)
+{
+    return qp_send_room(qp->qp);
 }
 
 uint32_t uroce_qp_num(const struct uroce_qp *qp)

@@ -114,6 +114,7 @@ void cq_push(struct qp_cq *cq, const struct uroce_wc *wc, bool solicited)
         return;
     }
     cq->ring[prod & cq->mask] = *wc;
+    cq->ring[prod & cq->mask].timestamp_ns = cq->e->now;
     atomic_store(&cq->prod, prod + 1);
     armed = atomic_load(&cq->armed);
     if (armed == CQ_ARMED_ANY || (armed == CQ_ARMED_SOLICITED && (solicited || wc->status != UROCE_WC_SUCCESS))) {

@@ -222,6 +222,7 @@ void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx)
     const struct wire_op *op = wire_op(p->opcode);
     struct qp *qp;
 
+    e->now = now_ns;
     engine_settle(e);
     if (p->dest_qp == WIRE_QPN_MULTICAST) {
         ud_multicast(e, rx);
@@ -256,7 +257,7 @@ void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp)
 {
     int state = qp_state(qp);
 
-    (void)now_ns;
+    e->now = now_ns;
     engine_settle(e);
     if (state == UROCE_QPS_ERR || state == UROCE_QPS_SQE)
         qp_flush(qp);
@@ -380,6 +381,7 @@ int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int ma
 {
     int n;
 
+    e->now = now_ns;
     engine_settle(e);
     if (max <= 0)
         return 0;

@@ -325,6 +325,7 @@ struct mad_out {
 
 struct qp_engine {
     struct qp_engine_config cfg;
+    uint64_t now; /* of the call: when completions come */
     struct qp_engine_ops ops;
     struct rng rng;
     struct mem_table keys;

@@ -27,8 +27,8 @@
 #define QP_MAD_QUEUE 64u
 /* XRC shared receive queues, members of a multicast group and groups of one engine. */
 #define QP_XRC_SRQS     65536u
-#define QP_MCAST_GROUPS 1024u
-#define QP_MCAST_QPS    1024u
+#define QP_MCAST_GROUPS UROCE_MCAST_GROUPS
+#define QP_MCAST_QPS    UROCE_MCAST_QPS
 
 /* A payload that lies elsewhere (shm) is brought here before a service slot looks at it. */
 #define QP_BOUNCE_BYTES 8192u

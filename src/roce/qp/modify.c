@@ -132,6 +132,7 @@ int qp_modify(struct qp *qp, uint64_t now_ns, const struct uroce_qp_attr *attr, 
     enum uroce_qp_state to = mask & UROCE_QP_STATE ? attr->qp_state : from;
     int r;
 
+    qp->e->now = now_ns;
     engine_settle(qp->e);
     if (mask & (UROCE_QP_ALT_PATH | UROCE_QP_CAP))
         return -EOPNOTSUPP;

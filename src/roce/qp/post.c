@@ -40,7 +40,7 @@ static int check_send(const struct qp *qp, const struct uroce_send_wr *wr, uint6
         (!wr->wr.ud.ah || wr->wr.ud.ah->pd != qp->pd || wr->wr.ud.remote_qpn > UROCE_QPN_MAX))
         return -EINVAL;
     if (wr->opcode == UROCE_WR_BIND_MW &&
-        (!wr->wr.bind_mw.mw || (wr->wr.bind_mw.bind.length && !wr->wr.bind_mw.bind.mr)))
+        (!wr->bind_mw.mw || (wr->bind_mw.bind.length && !wr->bind_mw.bind.mr)))
         return -EINVAL;
     *ret_len = len;
     return 0;
@@ -50,12 +50,12 @@ static void fill_op(const struct qp *qp, struct sq_wqe *w, const struct uroce_se
 {
     switch (wr->opcode) {
     case UROCE_WR_BIND_MW:
-        w->bind.addr = wr->wr.bind_mw.bind.addr;
-        w->bind.len = wr->wr.bind_mw.bind.length;
-        w->bind.access = wr->wr.bind_mw.bind.access;
-        w->bind.mw_rkey = qp_mw_rkey(wr->wr.bind_mw.mw->qp);
-        w->bind.new_rkey = wr->wr.bind_mw.rkey;
-        w->bind.mr_lkey = wr->wr.bind_mw.bind.mr ? wr->wr.bind_mw.bind.mr->qp->k.key : 0;
+        w->bind.addr = wr->bind_mw.bind.addr;
+        w->bind.len = wr->bind_mw.bind.length;
+        w->bind.access = wr->bind_mw.bind.access;
+        w->bind.mw_rkey = qp_mw_rkey(wr->bind_mw.mw->qp);
+        w->bind.new_rkey = wr->bind_mw.rkey;
+        w->bind.mr_lkey = wr->bind_mw.bind.mr ? wr->bind_mw.bind.mr->qp->k.key : 0;
         break;
     case UROCE_WR_ATOMIC_CMP_AND_SWP:
     case UROCE_WR_ATOMIC_FETCH_AND_ADD:
@@ -155,6 +155,13 @@ int qp_post_send(struct qp *qp, const struct uroce_send_wr *wr, const struct uro
         *ret_bad = wr;
     *ret_doorbell = posted && needs_doorbell(qp);
     return r;
+}
+
+uint32_t qp_send_room(const struct qp *qp)
+{
+    uint32_t tail = atomic_load_explicit(&qp->sq.tail, memory_order_relaxed);
+
+    return qp->sq.mem ? qp->sq.mask + 1 - (tail - atomic_load_explicit(&qp->sq.done, memory_order_acquire)) : 0;
 }
 
 int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uroce_recv_wr **ret_bad,

@@ -120,6 +120,7 @@ static void fire(struct qp *qp, uint64_t now)
 
 void qp_engine_tick(struct qp_engine *e, uint64_t now_ns)
 {
+    e->now = now_ns;
     engine_settle(e);
     /* Each queue pair once at most: what fires now is due again later. */
     for (uint32_t n = e->heap_n; n && e->heap_n && e->heap[0]->heap_key <= now_ns; n--) {

@@ -270,6 +270,9 @@ int qp_post_send(struct qp *qp, const struct uroce_send_wr *wr, const struct uro
 int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uroce_recv_wr **ret_bad,
                  bool *ret_doorbell);
 
+/* How many send requests the queue would take now: more than before at most, if nobody else posts. */
+uint32_t qp_send_room(const struct qp *qp);
+
 /* What is learnt of the peer after the hello (RC, XRC): both ends set it, or neither. */
 struct qp_peer {
     bool selective_repeat;
