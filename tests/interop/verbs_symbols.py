@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""The drop-in library beside the distribution's: verbs_symbols.py LIBRARY.
+
+The same names with the same versions, no more and no fewer; hidden versions ("NAME@VERSION", of before 2007) apart. The
+distribution's providers and librdmacm load on top of it with all symbols bound; ibv_devices and ibv_devinfo see the
+device.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+LIBRARY = pathlib.Path(sys.argv[1]).resolve()
+ENV = {**os.environ, "LD_LIBRARY_PATH": str(LIBRARY.parent), "LD_BIND_NOW": "1", "UROCE_HOLDER": "off"}
+
+
+def exported(path):
+    out = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", path], check=True,
+                         capture_output=True, text=True).stdout
+    return {w[2] for w in (line.split() for line in out.splitlines()) if len(w) == 3 and "@@" in w[2]}
+
+
+def in_namespace(command):
+    """As a plain user in a network namespace of its own, with loopback up."""
+    r = subprocess.run(["unshare", "-r", "-n", "sh", "-c", "ip link set lo up && " + command], env=ENV,
+                       capture_output=True, text=True)
+    assert r.returncode == 0, f"{command}: {r.returncode}: {r.stdout}{r.stderr}"
+    return r.stdout
+
+
+def stock(name):
+    out = subprocess.run(["gcc", "-print-file-name=" + name], check=True, capture_output=True, text=True).stdout.strip()
+    return out if os.path.isabs(out) else None
+
+
+def the_symbols_are_the_distributions():
+    theirs, ours = exported(stock(LIBRARY.name)), exported(LIBRARY)
+    assert theirs == ours, f"missing: {sorted(theirs - ours)}; extra: {sorted(ours - theirs)}"
+    print(f"{len(ours)} symbols and versions, as the distribution's")
+
+
+def stock_libraries_load():
+    load = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(open('/proc/self/maps').read())"
+    loaded = 0
+    for name in ("libmlx5.so.1", "libmlx4.so.1", "libefa.so.1", "libmana.so.1", "librdmacm.so.1"):
+        if not stock(name):
+            print(f"{name}: not installed")
+            continue
+        r = subprocess.run(["/usr/bin/python3", "-c", load, stock(name)], env=ENV, capture_output=True, text=True)
+        assert r.returncode == 0, f"{name}: {r.stderr}"
+        libs = set(re.findall(r"/\S*libibverbs\.so\S*", r.stdout))
+        assert {os.path.realpath(p) for p in libs} == {str(LIBRARY)}, f"{name}: {libs}"
+        loaded += 1
+    assert loaded >= 3, "libmlx5, libmlx4 and libefa are in ibverbs-providers"
+    print(f"{loaded} stock libraries load on top")
+
+
+def the_tools_see_the_device():
+    assert re.search(r"^\s+uroce0\s+0275\S+", in_namespace("ibv_devices"), re.M)
+    info = in_namespace("ibv_devinfo -v")
+    for want in ("PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[\s+0\]:\s+::ffff:127.0.0.1, RoCE v2",
+                 r"active_mtu:\s+4096"):
+        assert re.search(want, info), f"ibv_devinfo -v: no {want} in:\n{info}"
+    print("ibv_devices and ibv_devinfo see the device")
+
+
+the_symbols_are_the_distributions()
+stock_libraries_load()
+the_tools_see_the_device()
