@@ -51,9 +51,25 @@ static bool is_rdma(const char *provider)
     return !strncmp(provider, "verbs", 5);
 }
 
-static int choose(const struct fab_lib *lib, const struct fab_config *cfg, struct fi_info **ret, char *err, size_t size)
+/* Before libfabric is loaded: which verbs it is to find. ret_name: libfabric's name of the provider, NULL: any. */
+static int choose_verbs(const struct fab_config *cfg, const char **ret_name, char *err, size_t size)
 {
     const char *want = cfg->provider && strcmp(cfg->provider, "auto") ? cfg->provider : NULL;
+    bool forced = want && !strcmp(want, "uroce");
+    int r;
+
+    if (forced || (want && is_rdma(want) && cfg->uroce_instead && !fab_verbs_device_of_system())) {
+        r = fab_verbs_use_uroce(err, size);
+        if (r)
+            return r;
+    }
+    *ret_name = forced ? "verbs" : want;
+    return 0;
+}
+
+static int choose(const struct fab_lib *lib, const struct fab_config *cfg, const char *want, struct fi_info **ret,
+                  char *err, size_t size)
+{
     const char *device = cfg->device ? cfg->device : "any";
     int r;
 
@@ -93,6 +109,7 @@ static int take_facts(struct fab *f, const char *device, char *err, size_t size)
     snprintf(f->facts.library, sizeof f->facts.library, "libfabric %u.%u", FI_MAJOR(f->lib->version()),
              FI_MINOR(f->lib->version()));
     f->facts.rdma = is_rdma(f->facts.provider);
+    snprintf(f->facts.verbs, sizeof f->facts.verbs, "%s", fab_verbs_name());
     /* Over the kernel's sockets libfabric names the first interface, whichever the bytes take. */
     snprintf(f->facts.device, sizeof f->facts.device, "%s",
              !f->facts.rdma && !device ? "any" : i->domain_attr->name ? i->domain_attr->name : "");
@@ -120,15 +137,18 @@ static int take_facts(struct fab *f, const char *device, char *err, size_t size)
 int fab_open(const struct fab_config *cfg, struct fab **ret, char *err, size_t err_size)
 {
     struct fab *f = calloc(1, sizeof *f);
+    const char *want;
     int r;
 
     if (!f) {
         snprintf(err, err_size, "out of memory");
         return -ENOMEM;
     }
-    r = fab_lib_load(&f->lib, err, err_size);
+    r = choose_verbs(cfg, &want, err, err_size);
     if (!r)
-        r = choose(f->lib, cfg, &f->info, err, err_size);
+        r = fab_lib_load(&f->lib, err, err_size);
+    if (!r)
+        r = choose(f->lib, cfg, want, &f->info, err, err_size);
     if (!r)
         r = take_facts(f, cfg->device, err, err_size);
     if (r) {

@@ -44,7 +44,7 @@ const struct option_row config_rows[] = {
         "data.listen", K_STR, T(data.listen), V(data_listen), 0, 0),
     ROW("data-advertise", "HOST", "the address clients are told, where data-listen is 0.0.0.0 or [::]",
         "data.advertise", K_STR, T(data.advertise), V(data_advertise), 0, 0),
-    ROW("provider", "NAME", "libfabric provider: auto, tcp, net, verbs; default auto", "data.provider", K_STR,
+    ROW("provider", "NAME", "libfabric provider: auto, tcp, net, verbs, uroce; default auto", "data.provider", K_STR,
         T(data.provider), V(data_provider), 0, 0),
     ROW("require-rdma", NULL, "do not start without RDMA", "data.require_rdma", K_BOOL, T(data.require_rdma),
         V(data_require_rdma), 0, 0),

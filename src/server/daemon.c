@@ -65,6 +65,7 @@ static void on_facts(void *user, void (*fn)(void *arg, const char *key, const ch
     fn(arg, "data.provider", info->provider);
     fn(arg, "data.device", info->device);
     fn(arg, "data.rdma", info->rdma ? "yes" : "no");
+    fn(arg, "data.verbs", info->verbs);
     fn(arg, "data.libfabric", info->library);
     fn(arg, "data.security", srv->cfg->data_clear ? "clear" : "clear, loopback only");
     snprintf(n, sizeof n, "%u", srv->nshards);

@@ -107,16 +107,19 @@ static int choose_provider(struct remote *r, bool open, char *err, size_t err_si
 {
     struct session_shard all[SESSION_SHARDS_MAX];
     size_t n = session_shards(r->session, all);
+    bool uroce = !strcmp(r->provider, "uroce"); /* this end's way to have verbs: a server offers those */
+    const char *want = uroce ? "verbs" : r->provider;
     int e = -EHOSTUNREACH;
 
     snprintf(err, err_size, "%s offers no data endpoint%s%s", session_addr(r->session),
              r->provider[0] ? " for provider " : "", r->provider);
     for (size_t i = 0; i < n; i++) {
-        struct fab_config fc = {.provider = all[i].provider, .require_rdma = r->require_rdma};
+        struct fab_config fc = {
+            .provider = uroce ? "uroce" : all[i].provider, .uroce_instead = true, .require_rdma = r->require_rdma};
         bool seen = false;
         for (size_t k = 0; k < i; k++)
             seen |= !strcmp(all[k].provider, all[i].provider);
-        if (seen || (r->provider[0] && strcmp(r->provider, all[i].provider)))
+        if (seen || (want[0] && strcmp(want, all[i].provider)))
             continue;
         e = open ? fab_open(&fc, &r->fab, err, err_size) : 0;
         if (e == 0) {
@@ -268,6 +271,7 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "data.provider", fab_info(r->fab)->provider);
     fn(user, "data.device", fab_info(r->fab)->device);
     fn(user, "data.rdma", fab_info(r->fab)->rdma ? "yes" : "no");
+    fn(user, "data.verbs", fab_info(r->fab)->verbs);
 }
 
 static uint64_t remote_history(struct pst_store *st)

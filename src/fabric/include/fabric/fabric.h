@@ -36,8 +36,13 @@
 #define FAB_HALF_OPEN_MS 5000u
 
 struct fab_config {
-    const char *provider; /* "tcp", "net", "verbs", ...; NULL or "auto": verbs if a device is there, else tcp */
-    const char *device;   /* libfabric's domain name ("mlx5_0", "eth0"); NULL: the first one */
+    /*
+     * "tcp", "net", "verbs", ...; "uroce": verbs, on the drop-in verbs libraries of uroce instead of the system's, which a
+     * process can only have if it has not loaded the system's before. NULL or "auto": verbs if a device is there, else tcp.
+     */
+    const char *provider;
+    const char *device; /* libfabric's domain name ("mlx5_0", "uroce0", "eth0"); NULL: the first one */
+    bool uroce_instead; /* provider verbs: on uroce where the system has no RDMA device */
     bool require_rdma;    /* -ENODEV with a reason instead of a provider without RDMA */
     /*
      * 0: FAB_CREDITS; at most FAB_CREDITS_MAX and what the provider's receive queue holds. A connection has the smaller
@@ -54,6 +59,7 @@ struct fab_info {
     char provider[32], device[64]; /* device "any": the kernel's routes choose, for each connection */
     char library[64];  /* libfabric's version */
     bool rdma;         /* the bytes are moved by RDMA, by hardware or by uroce */
+    char verbs[8];     /* whose verbs the process has: "system", "uroce", "none" */
     uint64_t mr_mode;  /* as libfabric says */
     size_t inject_max; /* bytes */
 };

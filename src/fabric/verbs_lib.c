@@ -1,0 +1,116 @@
+#include "fab_int.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+
+/*
+ * Which libibverbs a process has is settled with the first one that is loaded: later ones of that name are taken for it.
+ * libfabric names its libraries without a path, so the one that is to be uroce's has to be there before libfabric is.
+ */
+
+#define IBVERBS "libibverbs.so.1"
+#define RDMACM  "librdmacm.so.1"
+
+/* uroce's own libraries bring its native interface along. */
+static bool is_uroce(void *handle)
+{
+    return handle && dlsym(handle, "uroce_open");
+}
+
+/* The one that the process has already: NULL: none. */
+static const char *loaded(void)
+{
+    void *h = dlopen(IBVERBS, RTLD_NOW | RTLD_NOLOAD);
+    const char *name = !h ? NULL : is_uroce(h) ? "uroce" : "system";
+
+    if (h)
+        dlclose(h);
+    return name;
+}
+
+static bool usable(char *dir, size_t size, const char *base, const char *below)
+{
+    char path[PATH_MAX];
+    int n = snprintf(dir, size, "%s%s", base, below);
+
+    if (n < 0 || (size_t)n >= size)
+        return false;
+    n = snprintf(path, sizeof path, "%s/" IBVERBS, dir);
+    return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
+}
+
+/* UROCE_LIBDIR, else beside this code (in a build tree), else where it is installed. */
+static bool find_dir(char *dir, size_t size)
+{
+    const char *env = secure_getenv("UROCE_LIBDIR");
+    char own[PATH_MAX];
+    Dl_info me;
+
+    if (env && *env)
+        return usable(dir, size, env, "");
+    if (dladdr((void *)(uintptr_t)find_dir, &me) && me.dli_fname && realpath(me.dli_fname, own) &&
+        usable(dir, size, dirname(own), "/../roce/verbs"))
+        return true;
+    return usable(dir, size, FAB_UROCE_DIR, "");
+}
+
+static int load(const char *dir, const char *name, char *err, size_t err_size)
+{
+    char path[PATH_MAX + 32];
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (dlopen(path, RTLD_NOW | RTLD_GLOBAL))
+        return 0;
+    snprintf(err, err_size, "uroce's %s cannot be loaded: %s", name, dlerror());
+    return -ENOENT;
+}
+
+bool fab_verbs_device_of_system(void)
+{
+    DIR *d = opendir("/sys/class/infiniband");
+    const struct dirent *e;
+    bool found = false;
+
+    if (!d)
+        return false;
+    while (!found && (e = readdir(d)))
+        found = e->d_name[0] != '.';
+    closedir(d);
+    return found;
+}
+
+const char *fab_verbs_name(void)
+{
+    const char *name = loaded();
+
+    return name ? name : "none";
+}
+
+int fab_verbs_use_uroce(char *err, size_t err_size)
+{
+    const char *name = loaded();
+    void *fabric = dlopen("libfabric.so.1", RTLD_NOW | RTLD_NOLOAD);
+    char dir[PATH_MAX];
+    int r;
+
+    if (fabric)
+        dlclose(fabric);
+    if (name && !strcmp(name, "uroce"))
+        return 0;
+    if (name || fabric) {
+        snprintf(err, err_size,
+                 "this process has loaded the system's verbs already (%s), and one process has one verbs library: start "
+                 "it with `uroce run`, or connect with provider = uroce first",
+                 fabric ? "with libfabric" : IBVERBS);
+        return -EBUSY;
+    }
+    if (!find_dir(dir, sizeof dir)) {
+        snprintf(err, err_size, "uroce's " IBVERBS " was not found in %s: install it, or name its directory in UROCE_LIBDIR",
+                 secure_getenv("UROCE_LIBDIR") ? secure_getenv("UROCE_LIBDIR") : FAB_UROCE_DIR);
+        return -ENOENT;
+    }
+    r = load(dir, IBVERBS, err, err_size);
+    return r ? r : load(dir, RDMACM, err, err_size);
+}
