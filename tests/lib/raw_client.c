@@ -286,7 +286,7 @@ static const struct fab_callbacks callbacks = {
 
 int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k)
 {
-    struct fab_config cfg = {.provider = c->provider};
+    struct fab_config cfg = {.provider = c->provider, .uroce_instead = true};
     uint64_t end = now_ns() + WAIT_NS;
     uint8_t key[DP_KEY_BYTES];
     char err[200];

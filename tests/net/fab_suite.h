@@ -4,10 +4,18 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+/* uroce: libfabric's verbs on it. */
+static inline bool provider_is_rdma(const char *provider)
+{
+    return !strcmp(provider, "verbs") || !strcmp(provider, "uroce");
+}
 
 /* *state: the provider's name. */
 void good_ticket_is_accepted_and_bad_refused(void **state);

@@ -130,7 +130,7 @@ static void wrong_addresses_and_names_fail_at_once(void **state)
 }
 
 struct facts {
-    char provider[32], rdma[8];
+    char provider[32], rdma[8], verbs[8];
 };
 
 static void fact(void *user, const char *key, const char *value)
@@ -141,11 +141,13 @@ static void fact(void *user, const char *key, const char *value)
         snprintf(f->provider, sizeof f->provider, "%s", value);
     if (!strcmp(key, "data.rdma"))
         snprintf(f->rdma, sizeof f->rdma, "%s", value);
+    if (!strcmp(key, "data.verbs"))
+        snprintf(f->verbs, sizeof f->verbs, "%s", value);
 }
 
 static void the_transport_is_told_and_can_be_required(void **state)
 {
-    bool rdma = !strcmp(server.args[1], "verbs");
+    bool uroce = !strcmp(server.args[1], "uroce"), rdma = uroce || !strcmp(server.args[1], "verbs");
     struct pst_options o;
     struct facts f = {0};
     struct pst_fs *fs;
@@ -154,7 +156,8 @@ static void the_transport_is_told_and_can_be_required(void **state)
     (void)state;
     assert_int_equal(api_connect("facts", 0, &fs), 0);
     pst_describe(fs, fact, &f);
-    assert_string_equal(f.provider, server.args[1]);
+    assert_string_equal(f.provider, rdma ? "verbs" : server.args[1]);
+    assert_string_equal(f.verbs, uroce ? "uroce" : "system");
     assert_string_equal(f.rdma, rdma ? "yes" : "no");
     assert_int_equal(pst_disconnect(fs), 0);
     pst_options_init(&o, sizeof o);
