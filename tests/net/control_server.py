@@ -8,7 +8,9 @@ import grpc
 from penstock.v1 import (admin_pb2, admin_pb2_grpc, capability_pb2, capability_pb2_grpc, common_pb2, namespace_pb2,
                          namespace_pb2_grpc, session_pb2, session_pb2_grpc, status_pb2, status_pb2_grpc)
 
-EXE = None  # set by the test's main
+# set by the test's main
+EXE = None
+SCRATCH = None  # a folder for what it makes
 
 
 class Server:
