@@ -71,8 +71,9 @@ def checkpoints():
             f.write(block)
         os.fsync(f.fileno())
     plain = n / (time.monotonic() - start)
+    parts = [tensor(n // 4, i) for i in range(4)]
     start = time.monotonic()
-    save(f"{mnt}/checkpoint", [tensor(n // 4, i) for i in range(4)])
+    save(f"{mnt}/checkpoint", parts)
     one = n / (time.monotonic() - start)
     both = at_once(saver, [(r, 1) for r in range(2)])
     print(f"# {n} MiB: plain writes {plain:.0f} MiB/s, a checkpoint {one:.0f}, two writers save and load in {both:.2f} s")

@@ -6,7 +6,7 @@
 need fio
 here=$(cd "$(dirname "$0")" && pwd)
 mnt_setup "$1"
-python3 "$here/training.py" "$MNT" "$(count 24 1024)" "$(count 400 50000)"
+python3 "$here/training.py" "$MNT" "$(count 24 1024)" "$(count 400 20000)"
 
 jobs=$(count 32 128) runtime=$(count 3 60)
 say "fio: $jobs jobs of direct 4 MiB writes and reads, $runtime s"
