@@ -15,6 +15,7 @@
 /* Packets on their way of a queue pair, as far as selective repeat can tell of (QP_SACK_RING). */
 #define WINDOW_PKTS 1024
 #define ACK_EVERY   64
+#define ACK_BYTES   (256u << 10) /* an acknowledgement costs both ends as much as some ten packets */
 
 static atomic_uint_fast64_t fork_generation;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -132,6 +133,8 @@ static int open_engine(struct uroce_device *dev)
         .window_bytes = window_bytes(dev),
         .total_bytes = buffer_bytes(dev) / 4 * 3, /* so that hundreds of busy queue pairs do not drown it */
         .ack_every = ACK_EVERY,
+        .ack_bytes = ACK_BYTES,
+        .run_bytes = PORT_BATCH_BYTES,
         .dcqcn = {.enabled = dev->cfg.congestion_control},
         .ops = &engine_ops,
         .ctx = dev,

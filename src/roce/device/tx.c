@@ -8,15 +8,29 @@
 #include <errno.h>
 #include <string.h>
 
-#define COPY_BYTES 256u /* a payload up to that is copied behind its headers: one CRC over one piece */
-#define PKT_IOV    (UROCE_SGE_MAX + 2)
+/*
+ * A payload up to that is copied behind its headers: one CRC over one piece, and the packets of a run are one piece for
+ * the system call, which costs for each piece of a message as much as some hundred bytes. Over shm, where payload need
+ * not be copied at all, only small ones are.
+ */
+#define COPY_BYTES     1024u
+#define COPY_BYTES_SHM 256u
+#define COPY_AHEAD     4    /* packets */
+#define COPY_FETCH     512u /* bytes: less is there as soon without */
+#define PKT_IOV        (UROCE_SGE_MAX + 2)
 
 struct dev_tx_scratch {
     struct packet {
-        uint8_t head[WIRE_HEAD_MAX + COPY_BYTES + WIRE_TAIL_MAX], tail[WIRE_TAIL_MAX];
+        uint8_t *head, *tail;
         uint32_t head_len, tail_len, bytes;
-        bool whole; /* all of it lies in head */
+        bool whole; /* it lies in one piece, in `copies` */
     } pkt[DEV_BURST];
+    /* Of packets that are not: pad and ICRC of one and the headers of the next are one piece. */
+    struct {
+        uint8_t tail[WIRE_TAIL_MAX], head[WIRE_HEAD_MAX];
+    } between[DEV_BURST + 1];
+    uint8_t copies[DEV_BURST * (WIRE_HEAD_MAX + COPY_BYTES + WIRE_TAIL_MAX)];
+    uint32_t copied;
     struct port_tx runs[DEV_BURST];
     struct iovec iov[DEV_BURST * PKT_IOV];
     int niov;
@@ -73,25 +87,31 @@ static bool path_slots(struct uroce_device *dev, struct qp_tx *t, int i)
 }
 
 /* Headers, and a small payload behind them. False: it cannot be sent, and is lost. */
-static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
+static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i, uint32_t copy_bytes)
 {
-    struct packet *p = &dev->scratch->pkt[i];
+    struct dev_tx_scratch *s = dev->scratch;
+    struct packet *p = &s->pkt[i];
     if (!path_slots(dev, t, i))
         return false;
     t->pkt.payload_len = t->payload_len;
+    p->whole = t->payload_len <= copy_bytes;
+    p->head = p->whole ? s->copies + s->copied : s->between[i].head;
     int n = wire_encode_head(&t->pkt, p->head, WIRE_HEAD_MAX);
     if (n < 0)
         return false;
     p->head_len = (uint32_t)n;
-    p->tail_len = (uint32_t)wire_encode_tail(t->payload_len, 0, p->tail);
+    p->tail_len = WIRE_ICRC_BYTES + wire_pad(t->payload_len);
     p->bytes = p->head_len + t->payload_len + p->tail_len;
-    p->whole = t->payload_len <= COPY_BYTES;
-    if (p->whole) {
-        uint8_t *at = p->head + n;
-        for (int k = 0; k < t->niov; at += t->iov[k++].iov_len)
-            memcpy(at, t->iov[k].iov_base, t->iov[k].iov_len);
-        memcpy(at, p->tail, p->tail_len);
+    if (!p->whole) {
+        p->tail = s->between[i + 1].tail + WIRE_TAIL_MAX - p->tail_len;
+        return true;
     }
+    uint8_t *at = p->head + n;
+    for (int k = 0; k < t->niov; at += t->iov[k++].iov_len)
+        memcpy(at, t->iov[k].iov_base, t->iov[k].iov_len);
+    p->tail = at;
+    wire_encode_tail(t->payload_len, 0, p->tail); /* the pad, for the ICRC's sake */
+    s->copied += p->bytes;
     return true;
 }
 
@@ -100,7 +120,7 @@ static void finish_icrc(const struct wire_icrc_run *r, struct packet *p, const s
     uint32_t icrc;
     if (p->whole) {
         icrc = wire_icrc_run_id(r, wire_icrc_run_of(r, p->head), id);
-        wire_encode_tail(t->payload_len, icrc, p->head + p->bytes - p->tail_len);
+        wire_encode_tail(t->payload_len, icrc, p->tail);
         return;
     }
     struct wire_icrc c;
@@ -111,21 +131,26 @@ static void finish_icrc(const struct wire_icrc_run *r, struct packet *p, const s
     wire_encode_tail(t->payload_len, icrc, p->tail);
 }
 
-static void add_iov(struct dev_tx_scratch *s, void *base, size_t len)
+/* The next piece of the run that began at iov[first]; one with the last, if it lies right behind it. */
+static void add_iov(struct dev_tx_scratch *s, int first, void *base, size_t len)
 {
-    s->iov[s->niov++] = (struct iovec){.iov_base = base, .iov_len = len};
+    struct iovec *last = s->iov + s->niov - 1;
+    if (s->niov > first && (uint8_t *)last->iov_base + last->iov_len == base)
+        last->iov_len += len;
+    else
+        s->iov[s->niov++] = (struct iovec){.iov_base = base, .iov_len = len};
 }
 
-static void add_packet(struct dev_tx_scratch *s, struct packet *p, const struct qp_tx *t)
+static void add_packet(struct dev_tx_scratch *s, int first, struct packet *p, const struct qp_tx *t)
 {
     if (p->whole) {
-        add_iov(s, p->head, p->bytes);
+        add_iov(s, first, p->head, p->bytes);
         return;
     }
-    add_iov(s, p->head, p->head_len);
+    add_iov(s, first, p->head, p->head_len);
     for (int k = 0; k < t->niov; k++)
-        add_iov(s, t->iov[k].iov_base, t->iov[k].iov_len);
-    add_iov(s, p->tail, p->tail_len);
+        add_iov(s, first, t->iov[k].iov_base, t->iov[k].iov_len);
+    add_iov(s, first, p->tail, p->tail_len);
 }
 
 /* How many of the packets from the first on make a run. */
@@ -178,7 +203,7 @@ static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, 
         uint16_t id = port->caps.ipv4_id == PORT_ID_ZERO_THEN_K ? (uint16_t)i : 0;
         if (!port->caps.no_icrc)
             finish_icrc(p->bytes == run.seg_bytes ? &r : &last, p, &tx[first + i], id);
-        add_packet(s, p, &tx[first + i]);
+        add_packet(s, before, p, &tx[first + i]);
     }
     run.niov = s->niov - before;
     return run;
@@ -240,6 +265,16 @@ static void send_runs(struct uroce_device *dev, struct dev_port *port, struct po
         hold(dev, port, &runs[sent]);
 }
 
+/* A payload that will be copied is on its way from memory while those before it are worked on. */
+static void fetch(const struct qp_tx *t, uint32_t copy_bytes)
+{
+    if (t->payload_len < COPY_FETCH || t->payload_len > copy_bytes)
+        return;
+    for (int k = 0; k < t->niov; k++)
+        for (size_t at = 0; at < t->iov[k].iov_len; at += 64)
+            __builtin_prefetch((const char *)t->iov[k].iov_base + at, 0, 2);
+}
+
 bool dev_tx(struct uroce_device *dev, uint64_t now)
 {
     struct dev_tx_scratch *s = dev->scratch;
@@ -251,11 +286,15 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
         return false;
     struct dev_port *port = &dev->ports[dev->tx[0].path->port_id];
     port_caps(port->port, &port->caps);
+    uint32_t copy_bytes = port->caps.no_icrc ? COPY_BYTES_SHM : COPY_BYTES;
     int ready = 0;
+    s->copied = 0;
     for (int i = 0; i < n; i++) {
         if (ready != i)
             dev->tx[ready] = dev->tx[i];
-        if (prepare(dev, &dev->tx[ready], ready))
+        if (i + COPY_AHEAD < n)
+            fetch(&dev->tx[i + COPY_AHEAD], copy_bytes);
+        if (prepare(dev, &dev->tx[ready], ready, copy_bytes))
             ready++;
         else
             dev->counters.drop_slot++;

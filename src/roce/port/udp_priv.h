@@ -22,6 +22,7 @@
 #define UDP_TX_MSGS    32u    /* messages of one sendmmsg */
 #define UDP_RX_MSGS    8u     /* datagrams of one recvmmsg, each perhaps many packets together */
 #define UDP_RX_BYTES   66560u /* a datagram of 64 KiB with its headers (raw) */
+#define UDP_RX_LARGE   2u     /* datagrams while they are large: what was read is still in the cache when it is used */
 #define UDP_RCVBUF     (16u << 20)
 #define UDP_SNDBUF     (4u << 20)
 #define UDP_RETRY_NS   100000u /* after ENOBUFS, of which no poll tells the end */

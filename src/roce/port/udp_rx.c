@@ -104,7 +104,8 @@ static int read_socket(struct udp_port *u, uint32_t source)
     if (n == 0)
         return 0;
     x->nmsgs = (uint32_t)n;
-    x->ask = x->nmsgs == x->ask ? (uint32_t)min_u64(2 * x->ask, UDP_RX_MSGS) : x->nmsgs;
+    uint32_t most = x->mm[0].msg_len > UDP_RX_BYTES / 4 ? UDP_RX_LARGE : UDP_RX_MSGS;
+    x->ask = (uint32_t)min_u64(x->nmsgs == x->ask ? 2 * x->ask : x->nmsgs, most);
     x->source = source;
     x->raw = source == 1;
     x->to = source >= 2 ? u->groups[source - 2].gid : u->local.gid;

@@ -318,11 +318,20 @@ static void tx_finish(struct qp *qp, uint64_t now, struct qp_tx *tx)
         COUNT(qp, retransmits);
 }
 
+/* As many packets as make full runs of the middle of a message: the rest would be a run of its own, hardly cheaper. */
+static int whole_runs(const struct qp *qp, int max)
+{
+    uint32_t run = qp->e->cfg.run_bytes / (qp->mtu + WIRE_BTH_BYTES + WIRE_ICRC_BYTES);
+
+    return run && run < (uint32_t)max ? max - max % (int)run : max;
+}
+
 /* Requests and responses of a queue pair go first in turn, so that neither waits for ever behind the other. */
 static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
 {
     int n = 0;
 
+    max = whole_runs(qp, max);
     if (qp->cnp_due) {
         ret[n].retransmit = ret[n].ecn_capable = false;
         tx_cnp(qp, &ret[n]);

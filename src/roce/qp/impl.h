@@ -292,7 +292,7 @@ struct qp {
     uint64_t heap_key;
     struct qp_path path, peer_path;
     bool has_peer_path, selective, slots, sig_all, turn, drain_event, drained, data_flowed;
-    uint32_t mtu, dest, window_pkts, window_bytes, peer_mtu;
+    uint32_t mtu, dest, window_pkts, window_bytes, ack_every, peer_mtu;
     struct qp_pd *pd;
     struct qp_cq *send_cq, *recv_cq;
     struct qp_srq *srq;

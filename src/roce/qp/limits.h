@@ -9,7 +9,7 @@
 #define QP_ACK_EVERY 32u
 
 /* Selective repeat. The ring of received PSNs: a power of two, and the largest window toward such a peer. */
-#define QP_SACK_RING 1024u
+#define QP_SACK_RING 2048u
 /* Packets past a gap that a queue pair keeps (a ring: power of two), and that all of an engine's keep together. */
 #define QP_REORDER_PKTS     256u
 #define QP_REORDER_PKTS_MAX 1024u

@@ -74,6 +74,7 @@ static void size_window(struct qp *qp, uint32_t pkts)
         qp->window_pkts = QP_SACK_RING / 2;
     if (qp->window_bytes < qp->mtu)
         qp->window_bytes = qp->mtu;
+    qp->ack_every = (uint32_t)max_u64(c->ack_every, min_u64(c->ack_bytes / qp->mtu, qp->window_pkts / 4));
 }
 
 static void enter_rtr(struct qp *qp)

@@ -283,7 +283,7 @@ static int tx_rtx(struct qp *qp, uint64_t now, struct qp_tx *tx)
             return 0;
         tx->pkt.ackreq = !is_read(w) && !is_atomic(w) &&
                          (psn_dist(psn, w->first) + 1 == w->npkts || !psn_lt(r->rtx, r->rtx_end) ||
-                          psn.v % qp->e->cfg.ack_every == 0);
+                          psn.v % qp->ack_every == 0);
         if (tx->pkt.ackreq && r->rtx.v == r->next.v)
             r->since_ack = 0;
         return 1;
@@ -396,7 +396,7 @@ static bool ask(const struct qp *qp, const struct sq_wqe *w, uint32_t off)
     const struct requester *r = &qp->req;
     bool last = off + 1 == w->npkts;
 
-    if (r->since_ack + 1 >= qp->e->cfg.ack_every)
+    if (r->since_ack + 1 >= qp->ack_every)
         return true;
     if (last &&
         (w->flags & UROCE_SEND_SIGNALED || atomic_load_explicit(&qp->sq.tail, memory_order_relaxed) == r->wqe_next + 1))

@@ -134,6 +134,8 @@ struct qp_engine_config {
     uint64_t total_bytes;
     uint32_t reorder_pkts; /* per queue pair, kept past a gap (selective repeat), 0: default */
     uint32_t ack_every;    /* packets between two ACK requests in a long message; 0: default */
+    uint32_t ack_bytes;    /* likewise bytes, if they are more packets; 0: no matter */
+    uint32_t run_bytes;    /* what a port sends at once: qp_engine_tx gives whole runs of a message; 0: no matter */
     struct qp_dcqcn_config dcqcn;
     const struct qp_engine_ops *ops;
     void *ctx;
