@@ -361,6 +361,32 @@ static void a_duplicate_write_is_answered_and_not_written(void **state)
     fx_close();
 }
 
+/* A requester may take an ACK with the PSN of a READ or atomic for its answer, though that was lost. */
+static void an_acknowledgement_never_has_the_psn_of_an_atomic_or_read(void **state)
+{
+    struct wire_pkt atomic = {.swap_add = 1};
+
+    (void)state;
+    open_b(NULL);
+    atomic.va = (uintptr_t)b.mem;
+    atomic.rkey = qp_mr_rkey(b.mr);
+    inject(WIRE_RC_WRITE_ONLY, 0, 8, reth(64, 8));
+    inject(WIRE_RC_FETCH_ADD, 1, 0, atomic);
+    assert_int_equal(answer.opcode, WIRE_RC_ATOMIC_ACK);
+    inject(WIRE_RC_WRITE_ONLY, 0, 8, reth(64, 8)); /* once more: its acknowledgement was lost, too */
+    assert_int_equal(answer.opcode, WIRE_RC_ACK);
+    assert_int_equal(answer.psn.v, 0);
+    assert_int_equal(answer.msn, 1);
+    inject(WIRE_RC_READ_REQUEST, 2, 0, reth(64, 8));
+    inject(WIRE_RC_WRITE_ONLY, 0, 8, reth(64, 8));
+    assert_int_equal(answer.opcode, WIRE_RC_ACK);
+    assert_int_equal(answer.psn.v, 0);
+    inject(WIRE_RC_WRITE_ONLY, 3, 8, reth(64, 8));
+    assert_int_equal(answer.psn.v, 3);
+    assert_int_equal(answer.msn, 4);
+    fx_close();
+}
+
 static void a_duplicate_atomic_gets_the_first_answer(void **state)
 {
     struct wire_pkt p;
@@ -468,6 +494,7 @@ int main(void)
         cmocka_unit_test(a_send_with_invalidate_takes_the_peers_right),
         cmocka_unit_test(a_gap_is_told_once),
         cmocka_unit_test(a_duplicate_write_is_answered_and_not_written),
+        cmocka_unit_test(an_acknowledgement_never_has_the_psn_of_an_atomic_or_read),
         cmocka_unit_test(a_duplicate_atomic_gets_the_first_answer),
         cmocka_unit_test(a_duplicate_read_begins_where_it_is_asked_to),
         cmocka_unit_test(without_a_receive_the_sender_is_told_to_wait),

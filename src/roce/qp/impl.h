@@ -262,8 +262,8 @@ struct requester {
 };
 
 struct responder {
-    psn24 next;
-    uint32_t msn;
+    psn24 next, ack_psn; /* awaited; of the last SEND or WRITE packet that was done */
+    uint32_t msn, ack_msn;
     bool in_msg, write, nak_sent, ack_due, nak_due, last_words, sack_dup, has_value, comm_est;
     uint8_t nak; /* syndrome */
     psn24 nak_psn, trigger;

@@ -82,6 +82,7 @@ static void enter_rtr(struct qp *qp)
     qp->mtu = qp->peer_mtu ? qp->peer_mtu : path_bytes(qp);
     qp->dest = qp->attr.dest_qp_num;
     qp->resp.next = psn_make(qp->attr.rq_psn);
+    qp->resp.ack_psn = psn_prev(qp->resp.next);
     qp->resp.srq = qp->srq;
     qp->resp.pd = qp->pd;
     size_window(qp, 0);

@@ -95,8 +95,11 @@ static enum resp_state acknowledge(struct step *s)
     }
     s->qp->data_flowed = true;
     r->next = psn_add(r->next, s->npsn);
-    if (s->p->ackreq && !is_rdma_read(s->op) && !is_atomic(s->op))
-        r->ack_due = true;
+    if (!is_rdma_read(s->op) && !is_atomic(s->op)) {
+        r->ack_psn = s->p->psn;
+        r->ack_msn = r->msn;
+        r->ack_due |= s->p->ackreq;
+    }
     if (r->reorder.count) { /* a gap was closed: the peer learns how far */
         r->ack_due = true;
         r->trigger = s->p->psn;

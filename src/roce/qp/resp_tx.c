@@ -128,9 +128,14 @@ int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
     if (!r->ack_due)
         return 0;
     r->ack_due = false;
-    head(qp, tx, WIRE_RC_ACK, psn_prev(r->next), credit_syndrome(qp), r->msn);
-    if (qp->selective && (r->reorder.count || r->sack_dup))
-        sack_build(qp, tx);
+    if (qp->selective) {
+        head(qp, tx, WIRE_RC_ACK, psn_prev(r->next), credit_syndrome(qp), r->msn);
+        if (r->reorder.count || r->sack_dup)
+            sack_build(qp, tx);
+    } else {
+        /* Soft-RoCE takes an ACK with an atomic's own PSN for its answer, whose value may have been lost before. */
+        head(qp, tx, WIRE_RC_ACK, r->ack_psn, credit_syndrome(qp), r->ack_msn);
+    }
     r->sack_dup = false;
     return 1;
 }
