@@ -41,6 +41,13 @@ void proxy_every(struct proxy *p, unsigned every);
 unsigned proxy_cuts(struct proxy *p);
 /* What clients send is thrown away from now on; off: and the connections on which that happened are cut. */
 void proxy_swallow(struct proxy *p, bool on);
+/*
+ * What clients send is kept from now on (the bytes so far: proxy_kept). Off: the clients lose the connections on which that
+ * happened, but the daemon gets the bytes only by proxy_deliver, as from a network that was slow.
+ */
+void proxy_keep(struct proxy *p, bool on);
+unsigned proxy_kept(struct proxy *p);
+void proxy_deliver(struct proxy *p);
 void proxy_stop(struct proxy *p);
 
 #endif

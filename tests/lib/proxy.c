@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,12 +20,15 @@ struct proxy {
     pthread_t id;
     int listener[LISTENERS], port[LISTENERS];
     struct pair {
-        int client, server; /* -1: free */
+        int client, server; /* -1: free; the client's alone: it has lost the connection */
         bool swallowed;
+        char *kept; /* for the server */
+        size_t nkept;
     } pair[PAIRS_MAX];
     unsigned seed, left;
     _Atomic unsigned every, cuts;
-    _Atomic bool stop, swallow;
+    _Atomic bool stop, swallow, keep, deliver;
+    _Atomic unsigned kept;
 };
 
 static int bind_to(const char *host, int port)
@@ -47,7 +51,7 @@ static void take(struct proxy *p, int i)
     int c = accept4(p->listener[i], NULL, NULL, SOCK_CLOEXEC), s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int one = 1, k = 0;
 
-    while (k < PAIRS_MAX && p->pair[k].client >= 0)
+    while (k < PAIRS_MAX && p->pair[k].server >= 0)
         k++;
     if (c < 0 || s < 0 || k == PAIRS_MAX || connect(s, (struct sockaddr *)&a, sizeof a) < 0) {
         close(c);
@@ -61,9 +65,11 @@ static void take(struct proxy *p, int i)
 
 static void cut(struct pair *x)
 {
-    close(x->client);
+    if (x->client >= 0)
+        close(x->client);
     close(x->server);
-    x->client = x->server = -1;
+    free(x->kept);
+    *x = (struct pair){.client = -1, .server = -1};
 }
 
 static bool write_all(int fd, const char *b, ssize_t n)
@@ -101,8 +107,41 @@ static void move(struct proxy *p, struct pair *x, bool from_server)
         x->swallowed = true;
         return;
     }
+    if (n > 0 && !from_server && (x->nkept || atomic_load(&p->keep))) {
+        x->kept = realloc(x->kept, x->nkept + (size_t)n);
+        memcpy(x->kept + x->nkept, b, (size_t)n);
+        x->nkept += (size_t)n;
+        atomic_fetch_add(&p->kept, (unsigned)n);
+        return;
+    }
+    if (n > 0 && from_server && x->client < 0)
+        return;
     if (n <= 0 || (from_server && drop_now(p)) || !write_all(from_server ? x->client : x->server, b, n))
         cut(x);
+}
+
+static void deliver(struct pair *x)
+{
+    if (!write_all(x->server, x->kept, (ssize_t)x->nkept)) {
+        cut(x);
+        return;
+    }
+    free(x->kept);
+    x->kept = NULL;
+    x->nkept = 0;
+}
+
+/* What has become due on a pair, by the switches. */
+static void switched(struct proxy *p, struct pair *x)
+{
+    if (x->server >= 0 && x->swallowed && !atomic_load(&p->swallow))
+        cut(x);
+    if (x->client >= 0 && x->nkept && !atomic_load(&p->keep)) {
+        close(x->client);
+        x->client = -1;
+    }
+    if (x->nkept && x->client < 0 && atomic_load(&p->deliver))
+        deliver(x);
 }
 
 static void *run(void *arg)
@@ -119,11 +158,10 @@ static void *run(void *arg)
         }
         poll(fds, LISTENERS + 2 * PAIRS_MAX, 50);
         for (int i = 0; i < PAIRS_MAX; i++) {
-            if (p->pair[i].client >= 0 && p->pair[i].swallowed && !atomic_load(&p->swallow))
-                cut(&p->pair[i]);
+            switched(p, &p->pair[i]);
             if (p->pair[i].client >= 0 && fds[LISTENERS + 2 * i].revents)
                 move(p, &p->pair[i], false);
-            if (p->pair[i].client >= 0 && fds[LISTENERS + 2 * i + 1].revents)
+            if (p->pair[i].server >= 0 && fds[LISTENERS + 2 * i + 1].revents)
                 move(p, &p->pair[i], true);
         }
         for (int i = 0; i < LISTENERS; i++)
@@ -161,6 +199,21 @@ void proxy_swallow(struct proxy *p, bool on)
     atomic_store(&p->swallow, on);
 }
 
+void proxy_keep(struct proxy *p, bool on)
+{
+    atomic_store(&p->keep, on);
+}
+
+unsigned proxy_kept(struct proxy *p)
+{
+    return atomic_load(&p->kept);
+}
+
+void proxy_deliver(struct proxy *p)
+{
+    atomic_store(&p->deliver, true);
+}
+
 unsigned proxy_cuts(struct proxy *p)
 {
     return atomic_load(&p->cuts);
@@ -171,7 +224,7 @@ void proxy_stop(struct proxy *p)
     atomic_store(&p->stop, true);
     pthread_join(p->id, NULL);
     for (int i = 0; i < PAIRS_MAX; i++)
-        if (p->pair[i].client >= 0)
+        if (p->pair[i].server >= 0)
             cut(&p->pair[i]);
     for (int i = 0; i < LISTENERS; i++)
         close(p->listener[i]);

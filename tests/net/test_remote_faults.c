@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -95,6 +96,78 @@ static void lost_answers_make_nothing_happen_twice(void **state)
     assert_int_equal(daemon_stop(&d), 0);
     daemon_done(&d);
     free(buf);
+}
+
+struct late {
+    pthread_t id;
+    struct pst_fs *fs;
+    struct pst_file *f;
+    int unlinked;
+};
+
+static void *unlink_it(void *arg)
+{
+    struct late *l = arg;
+
+    l->unlinked = pst_unlink(l->fs, "/late");
+    return NULL;
+}
+
+static void *write_it(void *arg)
+{
+    struct late *l = arg;
+
+    assert_int_equal(pst_pwrite(l->f, "old", 3, 0), 3);
+    assert_int_equal(pst_fsync(l->f), 0);
+    return NULL;
+}
+
+/*
+ * A request is on its way for long; its retry, over the next connection, fails or is done, and the caller knows it. Then
+ * somebody else changes what it was about, and then the first request comes to the server.
+ */
+static void what_comes_late_over_an_old_connection_changes_nothing(void **state)
+{
+    struct daemon d;
+    struct stat st;
+    char own[80];
+
+    (void)state;
+    for (int data = 0; data < 2; data++) {
+        struct late l = {0};
+        struct pst_fs *other;
+        struct proxy *p;
+        assert_true(daemon_start(&d, program, (const char *[]){"--data-advertise", "127.0.0.2", NULL}));
+        p = proxy_start(&d, 0, (unsigned)seed);
+        l.fs = connect_by_proxy(&d, "late");
+        if (data) {
+            l.f = api_open_new(l.fs, "/late", 0);
+            assert_int_equal(pst_pwrite(l.f, "first", 5, 0), 5);
+            assert_int_equal(pst_fsync(l.f), 0); /* the data connection is there */
+        }
+        snprintf(own, sizeof own, "%s", d.base);
+        other = connect_at(own, "late", 0);
+        proxy_keep(p, true);
+        assert_int_equal(pthread_create(&l.id, NULL, data ? write_it : unlink_it, &l), 0);
+        while (!proxy_kept(p))
+            nap(10);
+        nap(100);
+        proxy_keep(p, false);
+        pthread_join(l.id, NULL);
+        assert_int_equal(l.unlinked, data ? 0 : -ENOENT);
+        api_put(other, "/late", "new");
+        proxy_deliver(p);
+        nap(500);
+        assert_int_equal(pst_stat(other, "/late", &st), 0);
+        api_expect(other, "/late", "new");
+        assert_int_equal(pst_close(l.f), 0);
+        assert_int_equal(pst_disconnect(l.fs), 0);
+        assert_int_equal(pst_disconnect(other), 0);
+        proxy_stop(p);
+        unsetenv("PENSTOCK_TOKEN_FILE");
+        assert_int_equal(daemon_stop(&d), 0);
+        daemon_done(&d);
+    }
 }
 
 /* An unlinked file goes with its last handle: also when the request that closes it is lost with its connection. */
@@ -420,6 +493,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_answers_make_nothing_happen_twice),
+        cmocka_unit_test(what_comes_late_over_an_old_connection_changes_nothing),
         cmocka_unit_test(a_lost_close_is_sent_again),
         cmocka_unit_test(a_drained_server_that_comes_back_repeats_nothing),
         cmocka_unit_test(a_killed_server_that_comes_back_repeats_nothing),

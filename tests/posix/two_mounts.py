@@ -40,19 +40,28 @@ def close_to_open():
         assert os.stat(f"{dst}/cto").st_size == len(body)
 
 
-def appends():
+def appends(mounts, log):
+    """A writer for each of the mounts, which may be the same one."""
     procs = []
-    for n, m in enumerate((a, b)):
+    for n, m in enumerate(mounts):
         code = ("import os,sys\nfor i in range(int(sys.argv[3])):\n"
                 " fd=os.open(sys.argv[1],os.O_WRONLY|os.O_APPEND|os.O_CREAT,0o644)\n"
                 " os.write(fd,b'%s line %06d\\n'%(sys.argv[2].encode(),i)); os.close(fd)\n")
-        procs.append(subprocess.Popen([sys.executable, "-c", code, f"{m}/log", f"writer{n}", str(lines)]))
+        procs.append(subprocess.Popen([sys.executable, "-c", code, f"{m}/{log}", f"writer{n}", str(lines)]))
     for p in procs:
         assert p.wait() == 0
     for m in (a, b):
-        got = get(f"{m}/log").split(b"\n")
-        want = sorted(b"writer%d line %06d" % (n, i) for n in range(2) for i in range(lines))
-        assert got[-1] == b"" and sorted(got[:-1]) == want, f"{len(got) - 1} lines of {2 * lines}"
+        got = get(f"{m}/{log}").split(b"\n")
+        want = sorted(b"writer%d line %06d" % (n, i) for n in range(len(mounts)) for i in range(lines))
+        assert got[-1] == b"" and sorted(got[:-1]) == want, f"{len(got) - 1} lines of {len(mounts) * lines}"
+
+
+def appends_of_two_mounts():
+    appends((a, b), "log")
+
+
+def appends_of_four_processes_of_one_mount():
+    appends((a,) * 4, "log4")
 
 
 def appends_on_open_handles():
@@ -132,7 +141,8 @@ def removed_elsewhere():
     wait("the name is still there", lambda: not os.path.exists(f"{b}/gone"))
 
 
-for fn in (close_to_open, appends, appends_on_open_handles, names, maps, removed_elsewhere):
+for fn in (close_to_open, appends_of_two_mounts, appends_of_four_processes_of_one_mount, appends_on_open_handles, names, maps,
+           removed_elsewhere):
     start = time.monotonic()
     fn()
     print(f"# {fn.__name__}: {time.monotonic() - start:.1f} s")
