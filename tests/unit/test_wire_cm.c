@@ -43,8 +43,12 @@ static void a_message_comes_out_as_it_went_in(void **state)
 static void each_bit_has_a_field_or_is_reserved(void **state)
 {
     static const unsigned reserved[WIRE_CM_APR + 1] = {
-        [WIRE_CM_REQ] = 8 + 32 + 2 * (6 + 3 + 3), [WIRE_CM_MRA] = 6 + 3, [WIRE_CM_REJ] = 6 + 1,
-        [WIRE_CM_REP] = 4,                        [WIRE_CM_DREQ] = 8,    [WIRE_CM_SIDR_REQ] = 16,
+        [WIRE_CM_REQ] = 8 + 32 + 2 * (6 + 3 + 3),
+        [WIRE_CM_MRA] = 6 + 3,
+        [WIRE_CM_REJ] = 6 + 1,
+        [WIRE_CM_REP] = 4,
+        [WIRE_CM_DREQ] = 8,
+        [WIRE_CM_SIDR_REQ] = 16,
         [WIRE_CM_APR] = 16,
     };
     struct rng r;

@@ -78,9 +78,9 @@ static void random_rep(struct rng *r, struct wire_cm_rep *p)
 
 enum wire_cm_attr cm_random_attr(unsigned n)
 {
-    static const enum wire_cm_attr all[CM_RANDOM_ATTRS] = {WIRE_CM_REQ,      WIRE_CM_MRA,      WIRE_CM_REJ, WIRE_CM_REP,
-                                                           WIRE_CM_RTU,      WIRE_CM_DREQ,     WIRE_CM_DREP,
-                                                           WIRE_CM_SIDR_REQ, WIRE_CM_SIDR_REP, WIRE_CM_APR};
+    static const enum wire_cm_attr all[CM_RANDOM_ATTRS] = {
+        WIRE_CM_REQ,  WIRE_CM_MRA,  WIRE_CM_REJ,      WIRE_CM_REP,      WIRE_CM_RTU,
+        WIRE_CM_DREQ, WIRE_CM_DREP, WIRE_CM_SIDR_REQ, WIRE_CM_SIDR_REP, WIRE_CM_APR};
     return all[n % CM_RANDOM_ATTRS];
 }
 
@@ -101,11 +101,8 @@ static void random_cma(struct rng *r, uint8_t *at)
 
 void cm_random(struct rng *r, enum wire_cm_attr attr, bool cma, struct wire_cm *ret)
 {
-    *ret = (struct wire_cm){.attr = attr,
-                            .tid = rng_u64(r),
-                            .attr_mod = bits(r, 32),
-                            .local_id = bits(r, 32),
-                            .remote_id = bits(r, 32)};
+    *ret = (struct wire_cm){
+        .attr = attr, .tid = rng_u64(r), .attr_mod = bits(r, 32), .local_id = bits(r, 32), .remote_id = bits(r, 32)};
     rng_fill(r, ret->private_data, wire_cm_private_bytes(attr));
     if (cma)
         random_cma(r, ret->private_data);

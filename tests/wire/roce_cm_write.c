@@ -80,8 +80,8 @@ static void print_rest(FILE *f, const struct wire_cm *m)
     else if (m->attr == WIRE_CM_SIDR_REQ)
         fprintf(f, " service=%" PRIu64 " pkey=%u", m->sidr_req.service_id, m->sidr_req.pkey);
     else if (m->attr == WIRE_CM_SIDR_REP)
-        fprintf(f, " service=%" PRIu64 " qpn=%u qkey=%u status=%u infolen=%u", m->sidr_rep.service_id,
-                m->sidr_rep.qpn, m->sidr_rep.qkey, m->sidr_rep.status, m->sidr_rep.info_len);
+        fprintf(f, " service=%" PRIu64 " qpn=%u qkey=%u status=%u infolen=%u", m->sidr_rep.service_id, m->sidr_rep.qpn,
+                m->sidr_rep.qkey, m->sidr_rep.status, m->sidr_rep.info_len);
     else if (m->attr == WIRE_CM_APR)
         fprintf(f, " status=%u infolen=%u", m->apr.status, m->apr.info_len);
 }
@@ -102,7 +102,8 @@ static void write_one(FILE *pcap, FILE *text, struct rng *r, unsigned round, uns
 
     cm_random(r, cm_random_attr(i), cma, &m);
     if (m.attr == WIRE_CM_REQ) /* tshark tells a request of the RDMA CM by its service id */
-        m.req.service_id = cma ? wire_cma_service_id(WIRE_CMA_TCP, (uint16_t)rng_u64(r)) : m.req.service_id | 1ull << 63;
+        m.req.service_id =
+            cma ? wire_cma_service_id(WIRE_CMA_TCP, (uint16_t)rng_u64(r)) : m.req.service_id | 1ull << 63;
     cm_bytes(&m, mad);
     roce_random_flow(r, &fr.flow);
     fr.pkt_bytes = roce_build(&p, &fr.flow, fr.ip_id, fr.pkt);

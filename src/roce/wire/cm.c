@@ -23,12 +23,10 @@ static const struct {
     const char *name;
     unsigned private_bytes;
 } attrs[] = {
-    {"REQ", WIRE_CM_REQ_PRIVATE},           {"MRA", WIRE_CM_MRA_PRIVATE},
-    {"REJ", WIRE_CM_REJ_PRIVATE},           {"REP", WIRE_CM_REP_PRIVATE},
-    {"RTU", WIRE_CM_RTU_PRIVATE},           {"DREQ", WIRE_CM_DREQ_PRIVATE},
-    {"DREP", WIRE_CM_DREP_PRIVATE},         {"SIDR_REQ", WIRE_CM_SIDR_REQ_PRIVATE},
-    {"SIDR_REP", WIRE_CM_SIDR_REP_PRIVATE}, {"LAP", WIRE_CM_LAP_PRIVATE},
-    {"APR", WIRE_CM_APR_PRIVATE},
+    {"REQ", WIRE_CM_REQ_PRIVATE},   {"MRA", WIRE_CM_MRA_PRIVATE},           {"REJ", WIRE_CM_REJ_PRIVATE},
+    {"REP", WIRE_CM_REP_PRIVATE},   {"RTU", WIRE_CM_RTU_PRIVATE},           {"DREQ", WIRE_CM_DREQ_PRIVATE},
+    {"DREP", WIRE_CM_DREP_PRIVATE}, {"SIDR_REQ", WIRE_CM_SIDR_REQ_PRIVATE}, {"SIDR_REP", WIRE_CM_SIDR_REP_PRIVATE},
+    {"LAP", WIRE_CM_LAP_PRIVATE},   {"APR", WIRE_CM_APR_PRIVATE},
 };
 
 unsigned wire_cm_private_bytes(enum wire_cm_attr attr)

@@ -1,0 +1,175 @@
+/* Inside of the communication manager's engine. */
+#ifndef CM_IMPL_H
+#define CM_IMPL_H
+
+#include "base/list.h"
+#include "base/rng.h"
+#include "cm/cm.h"
+#include "limits.h"
+#include "roce/wire_gid.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum cm_state {
+    CM_IDLE,
+    CM_LISTEN,
+    CM_REQ_SENT,
+    CM_REQ_RCVD,
+    CM_REP_SENT,
+    CM_REP_RCVD,
+    CM_ESTABLISHED,
+    CM_DREQ_SENT,
+    CM_TIMEWAIT,
+    CM_SIDR_REQ_SENT,
+    CM_SIDR_REQ_RCVD,
+    CM_SIDR_DONE,
+    CM_CLOSED, /* nothing is known of it any more, but its owner has it */
+    CM_STATES,
+};
+
+struct cm_id {
+    struct cm_engine *e;
+    void *user;
+    enum uroce_cm_space space;
+    enum cm_state state;
+    bool owned;     /* the owner has not freed it */
+    bool active;    /* this side has connected */
+    bool tell_exit; /* TIMEWAIT_EXIT when timewait is over */
+    uint32_t local_id;
+    struct list by_local, by_remote, by_qpn, out, all;
+
+    /* bind.c */
+    struct list bind_link;
+    bool bound, any, any_v6, v6_only, reuse, routed;
+    struct uroce_cm_addr local, remote;
+
+    /* listener */
+    uint32_t backlog, waiting;
+    struct list children; /* of requests that nobody has taken, by child_link */
+    struct list child_link;
+    struct cm_id *listener; /* while waiting counts this one */
+
+    /* connection */
+    struct cm_path path;
+    uint32_t remote_id, remote_qpn, local_qpn, local_psn, remote_psn;
+    uint64_t remote_guid, service_id, tid;
+    uint8_t mtu, mtu_max, responder_resources, initiator_depth, retry_count, rnr_retry_count, ack_timeout;
+    struct uroce_cm_ece remote_ece;
+    struct uroce_cm_param param; /* of connect: for a second request with a smaller MTU */
+
+    /* What is sent again, and when. */
+    uint8_t mad[WIRE_MAD_BYTES];
+    bool has_mad, mra_wanted;
+    uint32_t tries;
+    uint64_t deadline;
+    uint32_t heap_at; /* index in the heap + 1; 0: not there */
+};
+
+struct reply {
+    struct cm_path path;
+    uint8_t mad[WIRE_MAD_BYTES];
+};
+
+struct cm_engine {
+    struct cm_config cfg;
+    struct cm_ops ops;
+    struct rng rng;
+    uint64_t now;
+    struct list all, bound, out;
+    struct list *by_local, *by_remote, *by_qpn; /* CM_BUCKETS each */
+    struct cm_id **heap;
+    uint32_t nheap, heap_cap;
+    struct reply *replies; /* ring */
+    uint32_t reply_head, nreplies;
+    struct cm_stats st;
+};
+
+/* A received message. */
+struct cm_msg {
+    const struct cm_path *path;
+    uint8_t mtu;
+    struct wire_cm m;
+};
+
+/* ---- table.c ---- */
+
+struct cm_id *table_new(struct cm_engine *e, enum uroce_cm_space space);
+void table_free(struct cm_id *id);
+struct cm_id *table_local(const struct cm_engine *e, uint32_t local_id);
+/* The passive side's record of a peer's id. */
+struct cm_id *table_remote(const struct cm_engine *e, const struct cm_path *path, uint32_t remote_id, bool sidr);
+void table_set_remote(struct cm_id *id, uint32_t remote_id);
+/* A connection with that queue pair of the peer. */
+struct cm_id *table_qpn(const struct cm_engine *e, const struct cm_path *path, uint64_t guid, uint32_t qpn);
+void table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn);
+void table_forget_peer(struct cm_id *id);
+bool same_way(const struct cm_path *a, const struct cm_path *b);
+
+/* ---- timer.c ---- */
+
+int heap_reserve(struct cm_engine *e, uint32_t n);
+/* UINT64_MAX: none. */
+void timer_set(struct cm_id *id, uint64_t deadline);
+/* Sends id->mad now and again. */
+void send_repeated(struct cm_id *id);
+/* Sends it once more. */
+void send_again(struct cm_id *id);
+/* The next repetition; false: no more. */
+bool send_next(struct cm_id *id, uint32_t tries);
+
+/* ---- bind.c ---- */
+
+struct cm_id *bind_find(const struct cm_engine *e, uint64_t service_id, const union uroce_gid *local);
+int bind_any_port(struct cm_id *id);
+uint64_t service_of(const struct cm_id *id);
+
+/* ---- msg.c ---- */
+
+void msg_put(struct cm_id *id, const struct wire_cm *m);
+struct wire_cm msg_begin(const struct cm_id *id, enum wire_cm_attr attr);
+int msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len);
+/* Stateless: to whoever sent it. */
+void reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wire_cm *m);
+void reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason);
+void reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
+                    const uint8_t *info, uint8_t len);
+void reply_drep(struct cm_engine *e, const struct cm_msg *msg);
+void reply_mra(const struct cm_id *id, uint8_t answered);
+
+/* ---- events ---- */
+
+bool tell(struct cm_id *id, enum uroce_cm_event_type type, int status, const struct wire_cm *m);
+bool tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event *ev, const struct wire_cm *m,
+                size_t skip);
+
+/* ---- active.c, passive.c, close.c, sidr.c: messages by state ---- */
+
+void req_sent(struct cm_id *id, const struct cm_msg *msg);
+void req_sent_late(struct cm_id *id);
+void rep_rcvd(struct cm_id *id, const struct cm_msg *msg);
+void passive_req(struct cm_engine *e, const struct cm_msg *msg);
+void req_rcvd(struct cm_id *id, const struct cm_msg *msg);
+void rep_sent(struct cm_id *id, const struct cm_msg *msg);
+void rep_sent_late(struct cm_id *id);
+void established(struct cm_id *id, const struct cm_msg *msg);
+void dreq_sent(struct cm_id *id, const struct cm_msg *msg);
+void dreq_sent_late(struct cm_id *id);
+void timewait(struct cm_id *id, const struct cm_msg *msg);
+void timewait_late(struct cm_id *id);
+void sidr_request(struct cm_engine *e, const struct cm_msg *msg);
+void sidr_req_sent(struct cm_id *id, const struct cm_msg *msg);
+void sidr_req_sent_late(struct cm_id *id);
+
+void enter(struct cm_id *id, enum cm_state state);
+/* The end of a connection's message course: holds the answer (id->mad, if any) for that long. */
+void enter_timewait(struct cm_id *id, uint64_t hold_ns);
+void close_now(struct cm_id *id, const void *private_data, uint8_t len);
+/* The request is not waiting for the program any more. */
+void request_taken(struct cm_id *id);
+void reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len);
+void sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p);
+
+const char *state_name(enum cm_state s);
+
+#endif
