@@ -31,7 +31,7 @@ int cm_route(struct cm_id *id, const struct cm_path *path, uint16_t remote_port)
         return -EINVAL;
     id->local.gid = path->local;
     if (!id->bound) {
-        int r = bind_any_port(id);
+        int r = cm_bind_any_port(id);
         if (r)
             return r;
     }
@@ -51,7 +51,7 @@ static int put_head(const struct cm_id *id, struct wire_cm *m, const struct uroc
                          .v4 = wire_gid_is_v4(&id->path.local)};
     int r = wire_cma_encode(&h, m->private_data);
 
-    return r ? r : msg_private(m, WIRE_CMA_BYTES, p->private_data, p->private_len);
+    return r ? r : cm_msg_private(m, WIRE_CMA_BYTES, p->private_data, p->private_len);
 }
 
 static struct wire_cm_path path_of(const struct cm_id *id)
@@ -70,7 +70,7 @@ static struct wire_cm_path path_of(const struct cm_id *id)
 
 static int put_req(struct cm_id *id, const struct uroce_cm_param *p)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_REQ);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_REQ);
     int r;
 
     m.attr_mod = p->ece.options;
@@ -97,13 +97,13 @@ static int put_req(struct cm_id *id, const struct uroce_cm_param *p)
     if (!r)
         r = put_head(id, &m, p);
     if (!r)
-        msg_put(id, &m);
+        cm_msg_put(id, &m);
     return r;
 }
 
 static int put_sidr_req(struct cm_id *id, const struct uroce_cm_param *p)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_SIDR_REQ);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_SIDR_REQ);
     int r;
 
     m.attr_mod = p->ece.options;
@@ -111,7 +111,7 @@ static int put_sidr_req(struct cm_id *id, const struct uroce_cm_param *p)
     m.sidr_req.pkey = 0xffff;
     r = put_head(id, &m, p);
     if (!r)
-        msg_put(id, &m);
+        cm_msg_put(id, &m);
     return r;
 }
 
@@ -137,8 +137,8 @@ int cm_connect(struct cm_id *id, uint64_t now, const struct uroce_cm_param *p, u
     r = sidr ? put_sidr_req(id, p) : put_req(id, p);
     if (r)
         return r;
-    enter(id, sidr ? CM_SIDR_REQ_SENT : CM_REQ_SENT);
-    send_repeated(id);
+    cm_enter(id, sidr ? CM_SIDR_REQ_SENT : CM_REQ_SENT);
+    cm_send_repeated(id);
     return 0;
 }
 
@@ -152,15 +152,15 @@ static bool smaller_mtu(struct cm_id *id, const struct wire_cm *rej)
         return false;
     id->mtu = m.req.mtu = rej->rej.info[0];
     m.tid = id->tid = rng_u64(&id->e->rng);
-    msg_put(id, &m);
-    send_repeated(id);
+    cm_msg_put(id, &m);
+    cm_send_repeated(id);
     return true;
 }
 
 static void rep_came(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm_rep *p = &msg->m.rep;
-    struct cm_id *other = table_qpn(id->e, msg->path, p->ca_guid, p->qpn);
+    struct cm_id *other = cm_table_qpn(id->e, msg->path, p->ca_guid, p->qpn);
     struct uroce_cm_event ev = {
         .type = UROCE_CM_CONNECT_RESPONSE,
         .qp_num = p->qpn,
@@ -175,23 +175,23 @@ static void rep_came(struct cm_id *id, const struct cm_msg *msg)
     };
 
     if (other && other->state != CM_TIMEWAIT) { /* its queue pair is ours already: it has forgotten that */
-        reply_rej(id->e, msg, WIRE_CM_ANSWERED_REP, WIRE_CM_REJ_STALE);
+        cm_reply_rej(id->e, msg, WIRE_CM_ANSWERED_REP, WIRE_CM_REJ_STALE);
         return;
     }
     id->remote_id = msg->m.local_id;
-    table_set_qpn(id, p->ca_guid, p->qpn);
+    cm_table_set_qpn(id, p->ca_guid, p->qpn);
     id->remote_psn = p->psn;
     id->responder_resources = p->initiator_depth;
     id->initiator_depth = p->responder_resources;
     id->rnr_retry_count = p->rnr_retry_count;
     id->remote_ece = ev.ece;
     id->has_mad = false;
-    timer_set(id, UINT64_MAX);
-    enter(id, CM_REP_RCVD);
-    tell_event(id, NULL, &ev, &msg->m, 0);
+    cm_timer_set(id, UINT64_MAX);
+    cm_enter(id, CM_REP_RCVD);
+    cm_tell_event(id, NULL, &ev, &msg->m, 0);
 }
 
-void req_sent(struct cm_id *id, const struct cm_msg *msg)
+void cm_req_sent(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
 
@@ -203,16 +203,16 @@ void req_sent(struct cm_id *id, const struct cm_msg *msg)
         /* It lives: from the begin again after the wait. */
         if (m->mra.answered == WIRE_CM_ANSWERED_REQ) {
             id->tries = 0;
-            timer_set(id, id->e->now + min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS));
+            cm_timer_set(id, id->e->now + min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS));
         }
         break;
     case WIRE_CM_REJ:
         if (smaller_mtu(id, m))
             break;
-        timer_set(id, UINT64_MAX);
+        cm_timer_set(id, UINT64_MAX);
         id->has_mad = false;
-        tell(id, UROCE_CM_REJECTED, m->rej.reason, m);
-        enter(id, CM_CLOSED);
+        cm_tell(id, UROCE_CM_REJECTED, m->rej.reason, m);
+        cm_enter(id, CM_CLOSED);
         break;
     default:
         id->e->st.dropped++;
@@ -222,40 +222,40 @@ void req_sent(struct cm_id *id, const struct cm_msg *msg)
 /* The other side may have a record of us, by our id and GUID alone. */
 static void tell_timeout(struct cm_id *id)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_REJ);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_REJ);
     be64 guid = put_be64(id->e->cfg.ca_guid);
 
     m.rej.answered = WIRE_CM_ANSWERED_REQ;
     m.rej.reason = WIRE_CM_REJ_TIMEOUT;
     m.rej.info_len = sizeof guid;
     memcpy(m.rej.info, &guid, sizeof guid);
-    reply_mad(id->e, &id->path, &m);
+    cm_reply_mad(id->e, &id->path, &m);
 }
 
-void req_sent_late(struct cm_id *id)
+void cm_req_sent_late(struct cm_id *id)
 {
-    if (send_next(id, CM_TRIES))
+    if (cm_send_next(id, CM_TRIES))
         return;
     tell_timeout(id);
-    tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
-    enter(id, CM_CLOSED);
+    cm_tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
+    cm_enter(id, CM_CLOSED);
 }
 
-void rep_rcvd(struct cm_id *id, const struct cm_msg *msg)
+void cm_rep_rcvd(struct cm_id *id, const struct cm_msg *msg)
 {
     switch (msg->m.attr) {
     case WIRE_CM_REP: /* the program has not decided */
         id->e->st.duplicates++;
-        reply_mra(id, WIRE_CM_ANSWERED_REP);
+        cm_reply_mra(id, WIRE_CM_ANSWERED_REP);
         break;
     case WIRE_CM_REJ:
-        tell(id, UROCE_CM_REJECTED, msg->m.rej.reason, &msg->m);
-        enter(id, CM_CLOSED);
+        cm_tell(id, UROCE_CM_REJECTED, msg->m.rej.reason, &msg->m);
+        cm_enter(id, CM_CLOSED);
         break;
     case WIRE_CM_DREQ:
-        reply_drep(id->e, msg);
-        tell(id, UROCE_CM_DISCONNECTED, 0, &msg->m);
-        enter_timewait(id, CM_TIMEWAIT_NS);
+        cm_reply_drep(id->e, msg);
+        cm_tell(id, UROCE_CM_DISCONNECTED, 0, &msg->m);
+        cm_enter_timewait(id, CM_TIMEWAIT_NS);
         break;
     default:
         id->e->st.dropped++;

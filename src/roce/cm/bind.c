@@ -78,7 +78,7 @@ void cm_unbind(struct cm_id *id)
 }
 
 /* Of an id that connects and was not bound. Others may have that port with another address. */
-int bind_any_port(struct cm_id *id)
+int cm_bind_any_port(struct cm_id *id)
 {
     id->any = false;
     int r = choose_port(id);
@@ -105,19 +105,19 @@ int cm_listen(struct cm_id *id, uint32_t backlog)
     return 0;
 }
 
-uint64_t service_of(const struct cm_id *id)
+uint64_t cm_service_of(const struct cm_id *id)
 {
     return wire_cma_service_id((uint16_t)id->space, id->local.port);
 }
 
 /* The most particular one: an address goes before any IPv4 address, and that before any. */
-struct cm_id *bind_find(const struct cm_engine *e, uint64_t service_id, const union uroce_gid *local)
+struct cm_id *cm_bind_find(const struct cm_engine *e, uint64_t service_id, const union uroce_gid *local)
 {
     struct cm_id *best = NULL;
 
     list_for_each (it, &e->bound) {
         struct cm_id *id = list_entry(it, struct cm_id, bind_link);
-        if (id->state != CM_LISTEN || service_of(id) != service_id || !covers(id, local))
+        if (id->state != CM_LISTEN || cm_service_of(id) != service_id || !covers(id, local))
             continue;
         if (!best || (best->any && !id->any) || (best->any_v6 && id->any && !id->any_v6))
             best = id;

@@ -1,37 +1,37 @@
 /* The end: ESTABLISHED, DREQ_SENT, TIMEWAIT, refusals, and ids that their owner gives up. */
 #include "impl.h"
 
-void enter(struct cm_id *id, enum cm_state state)
+void cm_enter(struct cm_id *id, enum cm_state state)
 {
     id->state = state;
     if (state != CM_CLOSED)
         return;
-    timer_set(id, UINT64_MAX);
-    table_forget_peer(id);
+    cm_timer_set(id, UINT64_MAX);
+    cm_table_forget_peer(id);
     id->has_mad = false;
     list_del(&id->out);
     cm_unbind(id);
     if (!id->owned)
-        table_free(id);
+        cm_table_free(id);
 }
 
-void enter_timewait(struct cm_id *id, uint64_t hold_ns)
+void cm_enter_timewait(struct cm_id *id, uint64_t hold_ns)
 {
-    enter(id, CM_TIMEWAIT);
-    timer_set(id, id->e->now + hold_ns);
+    cm_enter(id, CM_TIMEWAIT);
+    cm_timer_set(id, id->e->now + hold_ns);
 }
 
 /* Sends a DREQ, now and again. */
-void close_now(struct cm_id *id, const void *private_data, uint8_t len)
+void cm_close_now(struct cm_id *id, const void *private_data, uint8_t len)
 {
     id->tid = rng_u64(&id->e->rng);
-    struct wire_cm m = msg_begin(id, WIRE_CM_DREQ);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_DREQ);
     m.dreq.qpn = id->remote_qpn;
-    if (msg_private(&m, 0, private_data, len))
+    if (cm_msg_private(&m, 0, private_data, len))
         return;
-    msg_put(id, &m);
-    enter(id, CM_DREQ_SENT);
-    send_repeated(id);
+    cm_msg_put(id, &m);
+    cm_enter(id, CM_DREQ_SENT);
+    cm_send_repeated(id);
 }
 
 int cm_disconnect(struct cm_id *id, uint64_t now, const void *private_data, uint8_t len)
@@ -43,7 +43,7 @@ int cm_disconnect(struct cm_id *id, uint64_t now, const void *private_data, uint
         return 0;
     if (id->state != CM_ESTABLISHED)
         return -EINVAL;
-    close_now(id, private_data, len);
+    cm_close_now(id, private_data, len);
     return 0;
 }
 
@@ -51,25 +51,25 @@ int cm_disconnect(struct cm_id *id, uint64_t now, const void *private_data, uint
 static void over(struct cm_id *id, int status, const struct wire_cm *m)
 {
     id->tell_exit = true;
-    tell(id, UROCE_CM_DISCONNECTED, status, m);
-    enter_timewait(id, CM_TIMEWAIT_NS);
+    cm_tell(id, UROCE_CM_DISCONNECTED, status, m);
+    cm_enter_timewait(id, CM_TIMEWAIT_NS);
 }
 
-void established(struct cm_id *id, const struct cm_msg *msg)
+void cm_established(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
 
     switch (m->attr) {
     case WIRE_CM_REP: /* our RTU was lost */
         id->e->st.duplicates++;
-        send_again(id);
+        cm_send_again(id);
         break;
     case WIRE_CM_DREQ:
         if (m->dreq.qpn != id->local_qpn) {
             id->e->st.dropped++;
             break;
         }
-        reply_drep(id->e, msg);
+        cm_reply_drep(id->e, msg);
         id->has_mad = false;
         over(id, 0, m);
         break;
@@ -82,11 +82,11 @@ void established(struct cm_id *id, const struct cm_msg *msg)
     }
 }
 
-void dreq_sent(struct cm_id *id, const struct cm_msg *msg)
+void cm_dreq_sent(struct cm_id *id, const struct cm_msg *msg)
 {
     switch (msg->m.attr) {
     case WIRE_CM_DREQ:
-        reply_drep(id->e, msg);
+        cm_reply_drep(id->e, msg);
         __attribute__((fallthrough));
     case WIRE_CM_DREP:
     case WIRE_CM_REJ:
@@ -98,41 +98,41 @@ void dreq_sent(struct cm_id *id, const struct cm_msg *msg)
     }
 }
 
-void dreq_sent_late(struct cm_id *id)
+void cm_dreq_sent_late(struct cm_id *id)
 {
-    if (send_next(id, CM_DREQ_TRIES))
+    if (cm_send_next(id, CM_DREQ_TRIES))
         return;
     id->has_mad = false;
     over(id, -ETIMEDOUT, NULL);
 }
 
-void timewait(struct cm_id *id, const struct cm_msg *msg)
+void cm_timewait(struct cm_id *id, const struct cm_msg *msg)
 {
     id->e->st.duplicates++;
     if (msg->m.attr == WIRE_CM_DREQ)
-        reply_drep(id->e, msg);
+        cm_reply_drep(id->e, msg);
     else if ((msg->m.attr == WIRE_CM_REP || msg->m.attr == WIRE_CM_RTU) && id->has_mad)
-        send_again(id); /* the refusal: it was lost */
+        cm_send_again(id); /* the refusal: it was lost */
 }
 
-void timewait_late(struct cm_id *id)
+void cm_timewait_late(struct cm_id *id)
 {
     if (id->tell_exit)
-        tell(id, UROCE_CM_TIMEWAIT_EXIT, 0, NULL);
-    enter(id, CM_CLOSED);
+        cm_tell(id, UROCE_CM_TIMEWAIT_EXIT, 0, NULL);
+    cm_enter(id, CM_CLOSED);
 }
 
 /* ---- refusals ---- */
 
-void reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len)
+void cm_reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_REJ);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_REJ);
 
     m.rej.answered = answered;
     m.rej.reason = reason;
-    (void)msg_private(&m, 0, private_data, len);
-    msg_put(id, &m);
-    send_again(id);
+    (void)cm_msg_private(&m, 0, private_data, len);
+    cm_msg_put(id, &m);
+    cm_send_again(id);
 }
 
 int cm_reject(struct cm_id *id, uint64_t now, uint16_t reason, const void *private_data, uint8_t len)
@@ -144,18 +144,18 @@ int cm_reject(struct cm_id *id, uint64_t now, uint16_t reason, const void *priva
         return -EINVAL;
     if (sidr) {
         struct uroce_cm_param p = {.private_data = private_data, .private_len = len};
-        sidr_answer(id, WIRE_CM_SIDR_REJECTED, &p);
+        cm_sidr_answer(id, WIRE_CM_SIDR_REJECTED, &p);
         return 0;
     }
     if (id->state != CM_REQ_RCVD && id->state != CM_REP_SENT && id->state != CM_REP_RCVD)
         return -EINVAL;
-    request_taken(id);
-    reject_with(id,
-                id->state == CM_REQ_RCVD   ? WIRE_CM_ANSWERED_REQ
-                : id->state == CM_REP_RCVD ? WIRE_CM_ANSWERED_REP
-                                           : WIRE_CM_ANSWERED_OTHER,
-                reason, private_data, len);
-    enter_timewait(id, CM_ANSWER_HOLD_NS);
+    cm_request_taken(id);
+    cm_reject_with(id,
+                   id->state == CM_REQ_RCVD   ? WIRE_CM_ANSWERED_REQ
+                   : id->state == CM_REP_RCVD ? WIRE_CM_ANSWERED_REP
+                                              : WIRE_CM_ANSWERED_OTHER,
+                   reason, private_data, len);
+    cm_enter_timewait(id, CM_ANSWER_HOLD_NS);
     return 0;
 }
 
@@ -169,10 +169,10 @@ void cm_id_free(struct cm_id *id, uint64_t now)
     cm_unbind(id);
     switch (id->state) {
     case CM_REQ_SENT: {
-        struct wire_cm m = msg_begin(id, WIRE_CM_REJ);
+        struct wire_cm m = cm_msg_begin(id, WIRE_CM_REJ);
         m.rej.reason = WIRE_CM_REJ_TIMEOUT;
-        reply_mad(id->e, &id->path, &m);
-        table_free(id);
+        cm_reply_mad(id->e, &id->path, &m);
+        cm_table_free(id);
         break;
     }
     case CM_REQ_RCVD:
@@ -182,16 +182,16 @@ void cm_id_free(struct cm_id *id, uint64_t now)
         (void)cm_reject(id, now, WIRE_CM_REJ_CONSUMER, NULL, 0);
         break;
     case CM_ESTABLISHED:
-        close_now(id, NULL, 0);
+        cm_close_now(id, NULL, 0);
         break;
     case CM_DREQ_SENT:
     case CM_TIMEWAIT:
         break;
     case CM_SIDR_DONE:
         if (!id->has_mad) /* the peer's last repetition is over */
-            table_free(id);
+            cm_table_free(id);
         break;
     default:
-        table_free(id);
+        cm_table_free(id);
     }
 }

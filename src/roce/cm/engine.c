@@ -9,20 +9,20 @@ static const struct {
 } states[CM_STATES] = {
     [CM_IDLE] = {"IDLE", NULL, NULL},
     [CM_LISTEN] = {"LISTEN", NULL, NULL},
-    [CM_REQ_SENT] = {"REQ_SENT", req_sent, req_sent_late},
-    [CM_REQ_RCVD] = {"REQ_RCVD", req_rcvd, NULL},
-    [CM_REP_SENT] = {"REP_SENT", rep_sent, rep_sent_late},
-    [CM_REP_RCVD] = {"REP_RCVD", rep_rcvd, NULL},
-    [CM_ESTABLISHED] = {"ESTABLISHED", established, NULL},
-    [CM_DREQ_SENT] = {"DREQ_SENT", dreq_sent, dreq_sent_late},
-    [CM_TIMEWAIT] = {"TIMEWAIT", timewait, timewait_late},
-    [CM_SIDR_REQ_SENT] = {"SIDR_REQ_SENT", sidr_req_sent, sidr_req_sent_late},
+    [CM_REQ_SENT] = {"REQ_SENT", cm_req_sent, cm_req_sent_late},
+    [CM_REQ_RCVD] = {"REQ_RCVD", cm_req_rcvd, NULL},
+    [CM_REP_SENT] = {"REP_SENT", cm_rep_sent, cm_rep_sent_late},
+    [CM_REP_RCVD] = {"REP_RCVD", cm_rep_rcvd, NULL},
+    [CM_ESTABLISHED] = {"ESTABLISHED", cm_established, NULL},
+    [CM_DREQ_SENT] = {"DREQ_SENT", cm_dreq_sent, cm_dreq_sent_late},
+    [CM_TIMEWAIT] = {"TIMEWAIT", cm_timewait, cm_timewait_late},
+    [CM_SIDR_REQ_SENT] = {"SIDR_REQ_SENT", cm_sidr_req_sent, cm_sidr_req_sent_late},
     [CM_SIDR_REQ_RCVD] = {"SIDR_REQ_RCVD", NULL, NULL},
     [CM_SIDR_DONE] = {"SIDR_DONE", NULL, NULL},
     [CM_CLOSED] = {"CLOSED", NULL, NULL},
 };
 
-const char *state_name(enum cm_state s)
+const char *cm_state_name(enum cm_state s)
 {
     return s < CM_STATES ? states[s].name : "?";
 }
@@ -68,7 +68,7 @@ void cm_free(struct cm_engine *e)
     if (!e)
         return;
     while (!list_empty(&e->all))
-        table_free(list_entry(e->all.next, struct cm_id, all));
+        cm_table_free(list_entry(e->all.next, struct cm_id, all));
     free(e->by_local);
     free(e->by_remote);
     free(e->by_qpn);
@@ -84,11 +84,11 @@ static struct cm_id *find(const struct cm_engine *e, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
     uint32_t ours = m->attr == WIRE_CM_SIDR_REP ? m->local_id : m->remote_id;
-    struct cm_id *id = table_local(e, ours);
+    struct cm_id *id = cm_table_local(e, ours);
 
     if (!id && m->attr == WIRE_CM_REJ && !m->remote_id) /* the peer gave up before it knew our number */
-        return table_remote(e, msg->path, m->local_id, false);
-    if (!id || !id->routed || !same_way(&id->path, msg->path))
+        return cm_table_remote(e, msg->path, m->local_id, false);
+    if (!id || !id->routed || !cm_same_way(&id->path, msg->path))
         return NULL;
     if (id->state == CM_REQ_SENT || id->state == CM_SIDR_REQ_SENT || m->local_id == id->remote_id)
         return id;
@@ -99,30 +99,30 @@ static struct cm_id *find(const struct cm_engine *e, const struct cm_msg *msg)
 static void unknown(struct cm_engine *e, const struct cm_msg *msg)
 {
     if (msg->m.attr == WIRE_CM_REP)
-        reply_rej(e, msg, WIRE_CM_ANSWERED_REP, WIRE_CM_REJ_COMM_ID);
+        cm_reply_rej(e, msg, WIRE_CM_ANSWERED_REP, WIRE_CM_REJ_COMM_ID);
     else if (msg->m.attr == WIRE_CM_DREQ)
-        reply_drep(e, msg);
+        cm_reply_drep(e, msg);
     else
         e->st.dropped++;
 }
 
 static void alternate_path(struct cm_id *id, const struct cm_msg *msg)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_APR);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_APR);
 
     m.tid = msg->m.tid;
     m.apr.status = WIRE_CM_APR_UNSUPPORTED;
-    reply_mad(id->e, &id->path, &m);
+    cm_reply_mad(id->e, &id->path, &m);
 }
 
 static void dispatch(struct cm_engine *e, const struct cm_msg *msg)
 {
     if (msg->m.attr == WIRE_CM_REQ) {
-        passive_req(e, msg);
+        cm_passive_req(e, msg);
         return;
     }
     if (msg->m.attr == WIRE_CM_SIDR_REQ) {
-        sidr_request(e, msg);
+        cm_sidr_request(e, msg);
         return;
     }
     struct cm_id *id = find(e, msg);
@@ -146,7 +146,7 @@ void cm_rx(struct cm_engine *e, uint64_t now, const struct cm_path *path, uint8_
     if (r == 0)
         dispatch(e, &msg);
     else if (r == -EPROTONOSUPPORT && msg.m.attr == WIRE_CM_REQ)
-        reply_rej(e, &msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_CLASS_VERSION);
+        cm_reply_rej(e, &msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_CLASS_VERSION);
     else
         e->st.dropped++;
 }
@@ -177,11 +177,11 @@ bool cm_tx(struct cm_engine *e, uint64_t now, struct cm_tx *ret)
 
 static void sidr_done_late(struct cm_id *id)
 {
-    timer_set(id, UINT64_MAX);
-    table_forget_peer(id);
+    cm_timer_set(id, UINT64_MAX);
+    cm_table_forget_peer(id);
     id->has_mad = false;
     if (!id->owned)
-        table_free(id);
+        cm_table_free(id);
 }
 
 void cm_tick(struct cm_engine *e, uint64_t now)
@@ -194,7 +194,7 @@ void cm_tick(struct cm_engine *e, uint64_t now)
         else if (states[id->state].late)
             states[id->state].late(id);
         else
-            timer_set(id, UINT64_MAX);
+            cm_timer_set(id, UINT64_MAX);
     }
 }
 
@@ -209,7 +209,7 @@ int cm_id_new(struct cm_engine *e, enum uroce_cm_space space, void *user, struct
 {
     if (!wire_cma_space((uint64_t)space << 16))
         return -EINVAL;
-    struct cm_id *id = table_new(e, space);
+    struct cm_id *id = cm_table_new(e, space);
     if (!id)
         return -ENFILE;
     id->user = user;
@@ -249,7 +249,7 @@ void cm_info(const struct cm_id *id, struct cm_info *ret)
 {
     *ret = (struct cm_info){
         .space = id->space,
-        .state = state_name(id->state),
+        .state = cm_state_name(id->state),
         .local = id->local,
         .remote = id->remote,
         .path = id->path,

@@ -94,82 +94,82 @@ struct cm_msg {
 
 /* ---- table.c ---- */
 
-struct cm_id *table_new(struct cm_engine *e, enum uroce_cm_space space);
-void table_free(struct cm_id *id);
-struct cm_id *table_local(const struct cm_engine *e, uint32_t local_id);
+struct cm_id *cm_table_new(struct cm_engine *e, enum uroce_cm_space space);
+void cm_table_free(struct cm_id *id);
+struct cm_id *cm_table_local(const struct cm_engine *e, uint32_t local_id);
 /* The passive side's record of a peer's id. */
-struct cm_id *table_remote(const struct cm_engine *e, const struct cm_path *path, uint32_t remote_id, bool sidr);
-void table_set_remote(struct cm_id *id, uint32_t remote_id);
+struct cm_id *cm_table_remote(const struct cm_engine *e, const struct cm_path *path, uint32_t remote_id, bool sidr);
+void cm_table_set_remote(struct cm_id *id, uint32_t remote_id);
 /* A connection with that queue pair of the peer. */
-struct cm_id *table_qpn(const struct cm_engine *e, const struct cm_path *path, uint64_t guid, uint32_t qpn);
-void table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn);
-void table_forget_peer(struct cm_id *id);
-bool same_way(const struct cm_path *a, const struct cm_path *b);
+struct cm_id *cm_table_qpn(const struct cm_engine *e, const struct cm_path *path, uint64_t guid, uint32_t qpn);
+void cm_table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn);
+void cm_table_forget_peer(struct cm_id *id);
+bool cm_same_way(const struct cm_path *a, const struct cm_path *b);
 
 /* ---- timer.c ---- */
 
-int heap_reserve(struct cm_engine *e, uint32_t n);
+int cm_heap_reserve(struct cm_engine *e, uint32_t n);
 /* UINT64_MAX: none. */
-void timer_set(struct cm_id *id, uint64_t deadline);
+void cm_timer_set(struct cm_id *id, uint64_t deadline);
 /* Sends id->mad now and again. */
-void send_repeated(struct cm_id *id);
+void cm_send_repeated(struct cm_id *id);
 /* Sends it once more. */
-void send_again(struct cm_id *id);
+void cm_send_again(struct cm_id *id);
 /* The next repetition; false: no more. */
-bool send_next(struct cm_id *id, uint32_t tries);
+bool cm_send_next(struct cm_id *id, uint32_t tries);
 
 /* ---- bind.c ---- */
 
-struct cm_id *bind_find(const struct cm_engine *e, uint64_t service_id, const union uroce_gid *local);
-int bind_any_port(struct cm_id *id);
-uint64_t service_of(const struct cm_id *id);
+struct cm_id *cm_bind_find(const struct cm_engine *e, uint64_t service_id, const union uroce_gid *local);
+int cm_bind_any_port(struct cm_id *id);
+uint64_t cm_service_of(const struct cm_id *id);
 
 /* ---- msg.c ---- */
 
-void msg_put(struct cm_id *id, const struct wire_cm *m);
-struct wire_cm msg_begin(const struct cm_id *id, enum wire_cm_attr attr);
-int msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len);
+void cm_msg_put(struct cm_id *id, const struct wire_cm *m);
+struct wire_cm cm_msg_begin(const struct cm_id *id, enum wire_cm_attr attr);
+int cm_msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len);
 /* Stateless: to whoever sent it. */
-void reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wire_cm *m);
-void reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason);
-void reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
-                    const uint8_t *info, uint8_t len);
-void reply_drep(struct cm_engine *e, const struct cm_msg *msg);
-void reply_mra(const struct cm_id *id, uint8_t answered);
+void cm_reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wire_cm *m);
+void cm_reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason);
+void cm_reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
+                       const uint8_t *info, uint8_t len);
+void cm_reply_drep(struct cm_engine *e, const struct cm_msg *msg);
+void cm_reply_mra(const struct cm_id *id, uint8_t answered);
 
 /* ---- events ---- */
 
-bool tell(struct cm_id *id, enum uroce_cm_event_type type, int status, const struct wire_cm *m);
-bool tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event *ev, const struct wire_cm *m,
-                size_t skip);
+bool cm_tell(struct cm_id *id, enum uroce_cm_event_type type, int status, const struct wire_cm *m);
+bool cm_tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event *ev, const struct wire_cm *m,
+                   size_t skip);
 
 /* ---- active.c, passive.c, close.c, sidr.c: messages by state ---- */
 
-void req_sent(struct cm_id *id, const struct cm_msg *msg);
-void req_sent_late(struct cm_id *id);
-void rep_rcvd(struct cm_id *id, const struct cm_msg *msg);
-void passive_req(struct cm_engine *e, const struct cm_msg *msg);
-void req_rcvd(struct cm_id *id, const struct cm_msg *msg);
-void rep_sent(struct cm_id *id, const struct cm_msg *msg);
-void rep_sent_late(struct cm_id *id);
-void established(struct cm_id *id, const struct cm_msg *msg);
-void dreq_sent(struct cm_id *id, const struct cm_msg *msg);
-void dreq_sent_late(struct cm_id *id);
-void timewait(struct cm_id *id, const struct cm_msg *msg);
-void timewait_late(struct cm_id *id);
-void sidr_request(struct cm_engine *e, const struct cm_msg *msg);
-void sidr_req_sent(struct cm_id *id, const struct cm_msg *msg);
-void sidr_req_sent_late(struct cm_id *id);
+void cm_req_sent(struct cm_id *id, const struct cm_msg *msg);
+void cm_req_sent_late(struct cm_id *id);
+void cm_rep_rcvd(struct cm_id *id, const struct cm_msg *msg);
+void cm_passive_req(struct cm_engine *e, const struct cm_msg *msg);
+void cm_req_rcvd(struct cm_id *id, const struct cm_msg *msg);
+void cm_rep_sent(struct cm_id *id, const struct cm_msg *msg);
+void cm_rep_sent_late(struct cm_id *id);
+void cm_established(struct cm_id *id, const struct cm_msg *msg);
+void cm_dreq_sent(struct cm_id *id, const struct cm_msg *msg);
+void cm_dreq_sent_late(struct cm_id *id);
+void cm_timewait(struct cm_id *id, const struct cm_msg *msg);
+void cm_timewait_late(struct cm_id *id);
+void cm_sidr_request(struct cm_engine *e, const struct cm_msg *msg);
+void cm_sidr_req_sent(struct cm_id *id, const struct cm_msg *msg);
+void cm_sidr_req_sent_late(struct cm_id *id);
 
-void enter(struct cm_id *id, enum cm_state state);
+void cm_enter(struct cm_id *id, enum cm_state state);
 /* The end of a connection's message course: holds the answer (id->mad, if any) for that long. */
-void enter_timewait(struct cm_id *id, uint64_t hold_ns);
-void close_now(struct cm_id *id, const void *private_data, uint8_t len);
+void cm_enter_timewait(struct cm_id *id, uint64_t hold_ns);
+void cm_close_now(struct cm_id *id, const void *private_data, uint8_t len);
 /* The request is not waiting for the program any more. */
-void request_taken(struct cm_id *id);
-void reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len);
-void sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p);
+void cm_request_taken(struct cm_id *id);
+void cm_reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len);
+void cm_sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p);
 
-const char *state_name(enum cm_state s);
+const char *cm_state_name(enum cm_state s);
 
 #endif

@@ -1,17 +1,17 @@
 /* Messages out, events out. */
 #include "impl.h"
 
-void msg_put(struct cm_id *id, const struct wire_cm *m)
+void cm_msg_put(struct cm_id *id, const struct wire_cm *m)
 {
     id->has_mad = wire_cm_encode(m, id->mad) == 0;
 }
 
-struct wire_cm msg_begin(const struct cm_id *id, enum wire_cm_attr attr)
+struct wire_cm cm_msg_begin(const struct cm_id *id, enum wire_cm_attr attr)
 {
     return (struct wire_cm){.attr = attr, .tid = id->tid, .local_id = id->local_id, .remote_id = id->remote_id};
 }
 
-int msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len)
+int cm_msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len)
 {
     if (len > wire_cm_private_bytes(m->attr) - skip || (len && !data))
         return -EINVAL;
@@ -20,7 +20,7 @@ int msg_private(struct wire_cm *m, size_t skip, const void *data, size_t len)
     return 0;
 }
 
-void reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wire_cm *m)
+void cm_reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wire_cm *m)
 {
     if (e->nreplies == CM_REPLIES) {
         e->st.dropped++;
@@ -32,8 +32,8 @@ void reply_mad(struct cm_engine *e, const struct cm_path *path, const struct wir
         e->nreplies++;
 }
 
-void reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
-                    const uint8_t *info, uint8_t len)
+void cm_reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
+                       const uint8_t *info, uint8_t len)
 {
     struct wire_cm m = {
         .attr = WIRE_CM_REJ, .tid = msg->m.tid, .local_id = msg->m.remote_id, .remote_id = msg->m.local_id};
@@ -44,35 +44,35 @@ void reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answe
     if (len)
         memcpy(m.rej.info, info, len);
     e->st.refused++;
-    reply_mad(e, msg->path, &m);
+    cm_reply_mad(e, msg->path, &m);
 }
 
-void reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason)
+void cm_reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason)
 {
-    reply_rej_info(e, msg, answered, reason, NULL, 0);
+    cm_reply_rej_info(e, msg, answered, reason, NULL, 0);
 }
 
-void reply_drep(struct cm_engine *e, const struct cm_msg *msg)
+void cm_reply_drep(struct cm_engine *e, const struct cm_msg *msg)
 {
     struct wire_cm m = {
         .attr = WIRE_CM_DREP, .tid = msg->m.tid, .local_id = msg->m.remote_id, .remote_id = msg->m.local_id};
 
-    reply_mad(e, msg->path, &m);
+    cm_reply_mad(e, msg->path, &m);
 }
 
-void reply_mra(const struct cm_id *id, uint8_t answered)
+void cm_reply_mra(const struct cm_id *id, uint8_t answered)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_MRA);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_MRA);
 
     m.mra.answered = answered;
     m.mra.service_timeout = CM_RESPONSE_TIMEOUT;
-    reply_mad(id->e, &id->path, &m);
+    cm_reply_mad(id->e, &id->path, &m);
 }
 
 /* ---- events ---- */
 
-bool tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event *ev, const struct wire_cm *m,
-                size_t skip)
+bool cm_tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event *ev, const struct wire_cm *m,
+                   size_t skip)
 {
     struct cm_engine *e = id->e;
 
@@ -85,9 +85,9 @@ bool tell_event(struct cm_id *id, struct cm_id *listener, struct uroce_cm_event 
     return e->ops.event(e->cfg.ctx, id, listener, ev);
 }
 
-bool tell(struct cm_id *id, enum uroce_cm_event_type type, int status, const struct wire_cm *m)
+bool cm_tell(struct cm_id *id, enum uroce_cm_event_type type, int status, const struct wire_cm *m)
 {
     struct uroce_cm_event ev = {.type = type, .status = status};
 
-    return tell_event(id, NULL, &ev, m, 0);
+    return cm_tell_event(id, NULL, &ev, m, 0);
 }

@@ -7,14 +7,14 @@ static void again(struct cm_id *id)
     id->e->st.duplicates++;
     switch (id->state) {
     case CM_REQ_RCVD:
-        reply_mra(id, WIRE_CM_ANSWERED_REQ);
+        cm_reply_mra(id, WIRE_CM_ANSWERED_REQ);
         break;
     case CM_REP_SENT:
-        send_again(id);
+        cm_send_again(id);
         break;
     case CM_TIMEWAIT: /* the refusal, if it was one */
         if (id->has_mad && id->mad[17] == WIRE_CM_REJ)
-            send_again(id);
+            cm_send_again(id);
         break;
     default: /* ESTABLISHED: the RTU was there, this REQ is late */
         break;
@@ -24,9 +24,9 @@ static void again(struct cm_id *id)
 /* The peer has started anew with this queue pair: what we believe of it is over. */
 static void stale(struct cm_id *old, const struct cm_msg *msg)
 {
-    reply_rej(old->e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_STALE);
+    cm_reply_rej(old->e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_STALE);
     if (old->state == CM_ESTABLISHED)
-        close_now(old, NULL, 0);
+        cm_close_now(old, NULL, 0);
 }
 
 /* 0, or the reason why it is refused; *ret_info: with it. */
@@ -77,8 +77,8 @@ static void fill(struct cm_id *id, const struct cm_msg *msg, const struct wire_c
     id->rnr_retry_count = q->rnr_retry_count;
     id->ack_timeout = q->primary.ack_timeout;
     id->remote_ece = (struct uroce_cm_ece){.vendor_id = q->vendor_id, .options = msg->m.attr_mod};
-    table_set_remote(id, msg->m.local_id);
-    table_set_qpn(id, q->ca_guid, q->qpn);
+    cm_table_set_remote(id, msg->m.local_id);
+    cm_table_set_qpn(id, q->ca_guid, q->qpn);
 }
 
 static void request(struct cm_engine *e, struct cm_id *listener, const struct cm_msg *msg, const struct wire_cma *head)
@@ -102,9 +102,9 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
         e->st.dropped++;
         return;
     }
-    id = table_new(e, listener->space);
+    id = cm_table_new(e, listener->space);
     if (!id) {
-        reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
+        cm_reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
         return;
     }
     fill(id, msg, head);
@@ -112,16 +112,16 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
     id->listener = listener;
     listener->waiting++;
     list_push_back(&listener->children, &id->child_link);
-    if (tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
+    if (cm_tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
         return;
-    reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
-    table_free(id);
+    cm_reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
+    cm_table_free(id);
 }
 
-void passive_req(struct cm_engine *e, const struct cm_msg *msg)
+void cm_passive_req(struct cm_engine *e, const struct cm_msg *msg)
 {
     const struct wire_cm_req *q = &msg->m.req;
-    struct cm_id *id = table_remote(e, msg->path, msg->m.local_id, false);
+    struct cm_id *id = cm_table_remote(e, msg->path, msg->m.local_id, false);
     struct wire_cma head;
     uint8_t mtu = 0;
 
@@ -130,22 +130,22 @@ void passive_req(struct cm_engine *e, const struct cm_msg *msg)
         return;
     }
     if (!id && q->qpn)
-        id = table_qpn(e, msg->path, q->ca_guid, q->qpn);
+        id = cm_table_qpn(e, msg->path, q->ca_guid, q->qpn);
     if (id && id->state != CM_TIMEWAIT) {
         stale(id, msg);
         return;
     }
     uint16_t reason = check(msg, &head, &mtu);
-    struct cm_id *listener = reason ? NULL : bind_find(e, q->service_id, &msg->path->local);
+    struct cm_id *listener = reason ? NULL : cm_bind_find(e, q->service_id, &msg->path->local);
     if (!reason && !listener)
         reason = WIRE_CM_REJ_SERVICE_ID;
     if (reason)
-        reply_rej_info(e, msg, WIRE_CM_ANSWERED_REQ, reason, &mtu, mtu != 0);
+        cm_reply_rej_info(e, msg, WIRE_CM_ANSWERED_REQ, reason, &mtu, mtu != 0);
     else
         request(e, listener, msg, &head);
 }
 
-void request_taken(struct cm_id *id)
+void cm_request_taken(struct cm_id *id)
 {
     if (!id->listener)
         return;
@@ -156,13 +156,13 @@ void request_taken(struct cm_id *id)
 
 void cm_taken(struct cm_id *id)
 {
-    request_taken(id);
+    cm_request_taken(id);
 }
 
 static int put_rep(struct cm_id *id, const struct uroce_cm_param *p)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_REP);
-    int r = msg_private(&m, 0, p->private_data, p->private_len);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_REP);
+    int r = cm_msg_private(&m, 0, p->private_data, p->private_len);
 
     if (r)
         return r;
@@ -178,7 +178,7 @@ static int put_rep(struct cm_id *id, const struct uroce_cm_param *p)
         .srq = p->srq,
         .ca_guid = id->e->cfg.ca_guid,
     };
-    msg_put(id, &m);
+    cm_msg_put(id, &m);
     return 0;
 }
 
@@ -190,7 +190,7 @@ int cm_accept(struct cm_id *id, uint64_t now, const struct uroce_cm_param *p)
     if (id->state == CM_SIDR_REQ_RCVD) {
         if (p->private_len > WIRE_CM_SIDR_REP_PRIVATE || (p->private_len && !p->private_data))
             return -EINVAL;
-        sidr_answer(id, WIRE_CM_SIDR_OK, p);
+        cm_sidr_answer(id, WIRE_CM_SIDR_OK, p);
         return 0;
     }
     if (id->state != CM_REQ_RCVD)
@@ -198,39 +198,39 @@ int cm_accept(struct cm_id *id, uint64_t now, const struct uroce_cm_param *p)
     int r = put_rep(id, p);
     if (r)
         return r;
-    request_taken(id);
+    cm_request_taken(id);
     id->local_qpn = p->qp_num;
     id->responder_resources = p->responder_resources;
     id->initiator_depth = p->initiator_depth;
-    enter(id, CM_REP_SENT);
-    send_repeated(id);
+    cm_enter(id, CM_REP_SENT);
+    cm_send_repeated(id);
     return 0;
 }
 
-void req_rcvd(struct cm_id *id, const struct cm_msg *msg)
+void cm_req_rcvd(struct cm_id *id, const struct cm_msg *msg)
 {
     if (msg->m.attr != WIRE_CM_REJ) { /* the peer has given up */
         id->e->st.dropped++;
         return;
     }
-    request_taken(id);
-    tell(id, UROCE_CM_REJECTED, msg->m.rej.reason, &msg->m);
-    enter_timewait(id, CM_TIMEWAIT_NS);
+    cm_request_taken(id);
+    cm_tell(id, UROCE_CM_REJECTED, msg->m.rej.reason, &msg->m);
+    cm_enter_timewait(id, CM_TIMEWAIT_NS);
 }
 
 static void ready(struct cm_id *id, const struct wire_cm *m)
 {
-    timer_set(id, UINT64_MAX);
+    cm_timer_set(id, UINT64_MAX);
     id->has_mad = false;
-    enter(id, CM_ESTABLISHED);
+    cm_enter(id, CM_ESTABLISHED);
     struct uroce_cm_event ev = {.type = UROCE_CM_ESTABLISHED, .qp_num = id->remote_qpn};
     ev.responder_resources = id->responder_resources;
     ev.initiator_depth = id->initiator_depth;
     ev.ece = id->remote_ece;
-    tell_event(id, NULL, &ev, m, 0);
+    cm_tell_event(id, NULL, &ev, m, 0);
 }
 
-void rep_sent(struct cm_id *id, const struct cm_msg *msg)
+void cm_rep_sent(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
 
@@ -241,18 +241,18 @@ void rep_sent(struct cm_id *id, const struct cm_msg *msg)
     case WIRE_CM_MRA:
         if (m->mra.answered == WIRE_CM_ANSWERED_REP) {
             id->tries = 0;
-            timer_set(id, id->e->now + min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS));
+            cm_timer_set(id, id->e->now + min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS));
         }
         break;
     case WIRE_CM_REJ:
         id->has_mad = false;
-        tell(id, UROCE_CM_REJECTED, m->rej.reason, m);
-        enter_timewait(id, CM_TIMEWAIT_NS);
+        cm_tell(id, UROCE_CM_REJECTED, m->rej.reason, m);
+        cm_enter_timewait(id, CM_TIMEWAIT_NS);
         break;
     case WIRE_CM_DREQ: /* it was ready, its RTU is lost */
         if (m->dreq.qpn == id->local_qpn) {
             ready(id, NULL);
-            established(id, msg);
+            cm_established(id, msg);
         }
         break;
     default:
@@ -260,18 +260,18 @@ void rep_sent(struct cm_id *id, const struct cm_msg *msg)
     }
 }
 
-void rep_sent_late(struct cm_id *id)
+void cm_rep_sent_late(struct cm_id *id)
 {
-    if (send_next(id, CM_TRIES))
+    if (cm_send_next(id, CM_TRIES))
         return;
-    reject_with(id, WIRE_CM_ANSWERED_OTHER, WIRE_CM_REJ_TIMEOUT, NULL, 0);
-    tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
-    enter_timewait(id, CM_ANSWER_HOLD_NS);
+    cm_reject_with(id, WIRE_CM_ANSWERED_OTHER, WIRE_CM_REJ_TIMEOUT, NULL, 0);
+    cm_tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
+    cm_enter_timewait(id, CM_ANSWER_HOLD_NS);
 }
 
 int cm_establish(struct cm_id *id, uint64_t now, const void *private_data, uint8_t len)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_RTU);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_RTU);
 
     id->e->now = now;
     if (id->state == CM_REP_SENT) {
@@ -280,10 +280,10 @@ int cm_establish(struct cm_id *id, uint64_t now, const void *private_data, uint8
     }
     if (id->state == CM_ESTABLISHED && !id->active)
         return 0;
-    if (id->state != CM_REP_RCVD || msg_private(&m, 0, private_data, len))
+    if (id->state != CM_REP_RCVD || cm_msg_private(&m, 0, private_data, len))
         return -EINVAL;
-    msg_put(id, &m);
-    enter(id, CM_ESTABLISHED);
-    send_again(id);
+    cm_msg_put(id, &m);
+    cm_enter(id, CM_ESTABLISHED);
+    cm_send_again(id);
     return 0;
 }

@@ -8,7 +8,7 @@ static void refuse(struct cm_engine *e, const struct cm_msg *msg, uint8_t status
     m.sidr_rep.service_id = msg->m.sidr_req.service_id;
     m.sidr_rep.status = status;
     e->st.refused++;
-    reply_mad(e, msg->path, &m);
+    cm_reply_mad(e, msg->path, &m);
 }
 
 static void request(struct cm_engine *e, struct cm_id *listener, const struct cm_msg *msg, const struct wire_cma *head)
@@ -17,7 +17,7 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
                                 .qp_type = UROCE_QPT_UD,
                                 .ece = {.options = msg->m.attr_mod},
                                 .ah = {.dgid = msg->path->remote, .hop_limit = msg->path->hop_limit}};
-    struct cm_id *id = table_new(e, listener->space);
+    struct cm_id *id = cm_table_new(e, listener->space);
 
     if (!id) {
         refuse(e, msg, WIRE_CM_SIDR_REJECTED);
@@ -30,29 +30,29 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
     id->routed = true;
     id->tid = msg->m.tid;
     id->service_id = msg->m.sidr_req.service_id;
-    table_set_remote(id, msg->m.local_id);
+    cm_table_set_remote(id, msg->m.local_id);
     id->listener = listener;
     listener->waiting++;
     list_push_back(&listener->children, &id->child_link);
-    if (tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
+    if (cm_tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
         return;
     refuse(e, msg, WIRE_CM_SIDR_REJECTED);
-    table_free(id);
+    cm_table_free(id);
 }
 
-void sidr_request(struct cm_engine *e, const struct cm_msg *msg)
+void cm_sidr_request(struct cm_engine *e, const struct cm_msg *msg)
 {
-    struct cm_id *id = table_remote(e, msg->path, msg->m.local_id, true), *listener;
+    struct cm_id *id = cm_table_remote(e, msg->path, msg->m.local_id, true), *listener;
     struct wire_cma head;
 
     if (id) {
         e->st.duplicates++;
-        send_again(id);
+        cm_send_again(id);
         return;
     }
     if (!wire_cma_space(msg->m.sidr_req.service_id) || wire_cma_decode(msg->m.private_data, &head) ||
         memcmp(&head.src, &msg->path->remote, 16) || memcmp(&head.dst, &msg->path->local, 16) ||
-        !(listener = bind_find(e, msg->m.sidr_req.service_id, &msg->path->local))) {
+        !(listener = cm_bind_find(e, msg->m.sidr_req.service_id, &msg->path->local))) {
         refuse(e, msg, WIRE_CM_SIDR_UNSUPPORTED);
         return;
     }
@@ -62,9 +62,9 @@ void sidr_request(struct cm_engine *e, const struct cm_msg *msg)
         request(e, listener, msg, &head);
 }
 
-void sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p)
+void cm_sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p)
 {
-    struct wire_cm m = msg_begin(id, WIRE_CM_SIDR_REP);
+    struct wire_cm m = cm_msg_begin(id, WIRE_CM_SIDR_REP);
 
     m.local_id = id->remote_id;
     m.remote_id = 0;
@@ -74,15 +74,15 @@ void sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *
     m.sidr_rep.qkey = p->qkey;
     m.sidr_rep.vendor_id = p->ece.vendor_id;
     m.sidr_rep.status = status;
-    (void)msg_private(&m, 0, p->private_data, p->private_len);
-    request_taken(id);
-    msg_put(id, &m);
-    send_again(id);
-    enter(id, CM_SIDR_DONE);
-    timer_set(id, id->e->now + CM_ANSWER_HOLD_NS);
+    (void)cm_msg_private(&m, 0, p->private_data, p->private_len);
+    cm_request_taken(id);
+    cm_msg_put(id, &m);
+    cm_send_again(id);
+    cm_enter(id, CM_SIDR_DONE);
+    cm_timer_set(id, id->e->now + CM_ANSWER_HOLD_NS);
 }
 
-void sidr_req_sent(struct cm_id *id, const struct cm_msg *msg)
+void cm_sidr_req_sent(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
     struct uroce_cm_event ev = {
@@ -102,14 +102,14 @@ void sidr_req_sent(struct cm_id *id, const struct cm_msg *msg)
     }
     id->remote_qpn = m->sidr_rep.qpn;
     id->remote_ece = ev.ece;
-    tell_event(id, NULL, &ev, m, 0);
-    enter(id, CM_CLOSED);
+    cm_tell_event(id, NULL, &ev, m, 0);
+    cm_enter(id, CM_CLOSED);
 }
 
-void sidr_req_sent_late(struct cm_id *id)
+void cm_sidr_req_sent_late(struct cm_id *id)
 {
-    if (send_next(id, CM_TRIES))
+    if (cm_send_next(id, CM_TRIES))
         return;
-    tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
-    enter(id, CM_CLOSED);
+    cm_tell(id, UROCE_CM_UNREACHABLE, -ETIMEDOUT, NULL);
+    cm_enter(id, CM_CLOSED);
 }

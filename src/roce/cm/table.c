@@ -6,12 +6,12 @@ static uint32_t bucket(uint32_t v)
     return (uint32_t)((uint64_t)v * 2654435761u >> 16) % CM_BUCKETS;
 }
 
-bool same_way(const struct cm_path *a, const struct cm_path *b)
+bool cm_same_way(const struct cm_path *a, const struct cm_path *b)
 {
     return !memcmp(&a->local, &b->local, sizeof a->local) && !memcmp(&a->remote, &b->remote, sizeof a->remote);
 }
 
-struct cm_id *table_local(const struct cm_engine *e, uint32_t local_id)
+struct cm_id *cm_table_local(const struct cm_engine *e, uint32_t local_id)
 {
     list_for_each (it, &e->by_local[bucket(local_id)]) {
         struct cm_id *id = list_entry(it, struct cm_id, by_local);
@@ -26,14 +26,14 @@ static uint32_t fresh_local_id(struct cm_engine *e)
 {
     for (;;) {
         uint32_t v = (uint32_t)e->cfg.id_slot << 24 | (1 + (uint32_t)rng_below(&e->rng, 0xffffff));
-        if (!table_local(e, v))
+        if (!cm_table_local(e, v))
             return v;
     }
 }
 
-struct cm_id *table_new(struct cm_engine *e, enum uroce_cm_space space)
+struct cm_id *cm_table_new(struct cm_engine *e, enum uroce_cm_space space)
 {
-    if (e->st.ids >= e->cfg.max_ids || heap_reserve(e, e->st.ids + 1))
+    if (e->st.ids >= e->cfg.max_ids || cm_heap_reserve(e, e->st.ids + 1))
         return NULL;
     struct cm_id *id = calloc(1, sizeof *id);
     if (!id)
@@ -55,12 +55,12 @@ struct cm_id *table_new(struct cm_engine *e, enum uroce_cm_space space)
     return id;
 }
 
-void table_free(struct cm_id *id)
+void cm_table_free(struct cm_id *id)
 {
-    timer_set(id, UINT64_MAX);
-    request_taken(id);
+    cm_timer_set(id, UINT64_MAX);
+    cm_request_taken(id);
     list_for_each_safe (it, &id->children)
-        request_taken(list_entry(it, struct cm_id, child_link));
+        cm_request_taken(list_entry(it, struct cm_id, child_link));
     cm_unbind(id);
     list_del(&id->by_local);
     list_del(&id->by_remote);
@@ -71,35 +71,35 @@ void table_free(struct cm_id *id)
     free(id);
 }
 
-struct cm_id *table_remote(const struct cm_engine *e, const struct cm_path *path, uint32_t remote_id, bool sidr)
+struct cm_id *cm_table_remote(const struct cm_engine *e, const struct cm_path *path, uint32_t remote_id, bool sidr)
 {
     list_for_each (it, &e->by_remote[bucket(remote_id)]) {
         struct cm_id *id = list_entry(it, struct cm_id, by_remote);
         bool is_sidr = id->state == CM_SIDR_REQ_RCVD || id->state == CM_SIDR_DONE;
-        if (id->remote_id == remote_id && is_sidr == sidr && same_way(&id->path, path))
+        if (id->remote_id == remote_id && is_sidr == sidr && cm_same_way(&id->path, path))
             return id;
     }
     return NULL;
 }
 
-void table_set_remote(struct cm_id *id, uint32_t remote_id)
+void cm_table_set_remote(struct cm_id *id, uint32_t remote_id)
 {
     id->remote_id = remote_id;
     list_del(&id->by_remote);
     list_push_back(&id->e->by_remote[bucket(remote_id)], &id->by_remote);
 }
 
-struct cm_id *table_qpn(const struct cm_engine *e, const struct cm_path *path, uint64_t guid, uint32_t qpn)
+struct cm_id *cm_table_qpn(const struct cm_engine *e, const struct cm_path *path, uint64_t guid, uint32_t qpn)
 {
     list_for_each (it, &e->by_qpn[bucket(qpn)]) {
         struct cm_id *id = list_entry(it, struct cm_id, by_qpn);
-        if (id->remote_qpn == qpn && id->remote_guid == guid && same_way(&id->path, path))
+        if (id->remote_qpn == qpn && id->remote_guid == guid && cm_same_way(&id->path, path))
             return id;
     }
     return NULL;
 }
 
-void table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn)
+void cm_table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn)
 {
     id->remote_guid = guid;
     id->remote_qpn = qpn;
@@ -108,7 +108,7 @@ void table_set_qpn(struct cm_id *id, uint64_t guid, uint32_t qpn)
         list_push_back(&id->e->by_qpn[bucket(qpn)], &id->by_qpn);
 }
 
-void table_forget_peer(struct cm_id *id)
+void cm_table_forget_peer(struct cm_id *id)
 {
     list_del(&id->by_remote);
     list_del(&id->by_qpn);

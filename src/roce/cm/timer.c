@@ -1,7 +1,7 @@
 /* Deadlines of ids in a heap, and what is sent again. */
 #include "impl.h"
 
-int heap_reserve(struct cm_engine *e, uint32_t n)
+int cm_heap_reserve(struct cm_engine *e, uint32_t n)
 {
     if (n <= e->heap_cap)
         return 0;
@@ -36,7 +36,7 @@ static void sift(struct cm_engine *e, uint32_t i, struct cm_id *id)
     place(e, i, id);
 }
 
-void timer_set(struct cm_id *id, uint64_t deadline)
+void cm_timer_set(struct cm_id *id, uint64_t deadline)
 {
     struct cm_engine *e = id->e;
 
@@ -60,7 +60,7 @@ uint64_t cm_deadline(const struct cm_engine *e)
     return e->nheap ? e->heap[0]->deadline : UINT64_MAX;
 }
 
-void send_again(struct cm_id *id)
+void cm_send_again(struct cm_id *id)
 {
     if (id->has_mad && list_empty(&id->out))
         list_push_back(&id->e->out, &id->out);
@@ -71,21 +71,21 @@ static uint64_t wait_of(uint32_t tries)
     return tries < 6 ? min_u64(CM_RETRY_FIRST_NS << tries, CM_RETRY_MAX_NS) : CM_RETRY_MAX_NS;
 }
 
-void send_repeated(struct cm_id *id)
+void cm_send_repeated(struct cm_id *id)
 {
     id->tries = 0;
-    send_again(id);
-    timer_set(id, id->e->now + wait_of(0));
+    cm_send_again(id);
+    cm_timer_set(id, id->e->now + wait_of(0));
 }
 
-bool send_next(struct cm_id *id, uint32_t tries)
+bool cm_send_next(struct cm_id *id, uint32_t tries)
 {
     if (id->e->cfg.tries)
         tries = id->e->cfg.tries;
     if (++id->tries >= tries)
         return false;
     id->e->st.resent++;
-    send_again(id);
-    timer_set(id, id->e->now + wait_of(id->tries));
+    cm_send_again(id);
+    cm_timer_set(id, id->e->now + wait_of(id->tries));
     return true;
 }
