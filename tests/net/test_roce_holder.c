@@ -259,7 +259,7 @@ static void garbage_does_not_harm_the_holder(void **state)
     socklen_t len = holder_name(geteuid(), false, &name);
     for (int i = 0; i < 200; i++) {
         struct holder_msg m = {
-            .magic = HOLDER_MAGIC, .type = (uint32_t)i % 6, .slot = (uint32_t)i * 7919u, .len = 9999};
+            .magic = HOLDER_MAGIC, .type = (uint32_t)i % 8, .slot = (uint32_t)i * 7919u, .len = 9999};
         int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         assert_int_equal(connect(s, (struct sockaddr *)&name, len), 0);
         if (i % 3 == 0)

@@ -27,6 +27,7 @@
 #define DEV_BURST         64       /* packets taken from the engine or a port at once */
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
+#define DEV_CM_MADS       128      /* messages of the communication manager that wait; more are lost, as on a wire */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
@@ -37,6 +38,8 @@ struct dev_address {
     unsigned int ifindex;
     char ifname[16];
 };
+
+struct cm_engine;
 
 /* A run that a full port did not take: its packets are copied, since the engine's pointers end with its next call. */
 struct dev_held {
@@ -67,6 +70,12 @@ struct dev_stat {
     int listener;
     uint64_t opened_ns;
     struct dev_stat_reader readers[DEV_STAT_READERS];
+};
+
+/* A message of the communication manager that waits to be looked at. */
+struct dev_cm_mad {
+    struct qp_path path;
+    uint8_t bytes[WIRE_MAD_BYTES];
 };
 
 struct uroce_device {
@@ -105,6 +114,11 @@ struct uroce_device {
 
     /* hello.c */
     struct list hellos; /* struct dev_hello */
+
+    /* cm.c; dev->lock */
+    struct cm_engine *cm;
+    struct dev_cm_mad *cm_mads; /* ring */
+    uint32_t cm_head, cm_nmads;
 
     struct holder_client holder; /* slot 0: none, the addresses are this process's alone */
     atomic_bool holder_ready;    /* a sleeper saw that it has sent something */
@@ -283,6 +297,16 @@ void dev_hello_mad(struct uroce_device *dev, const struct qp_path *from, const s
 void dev_hello_tick(struct uroce_device *dev, uint64_t now);
 uint64_t dev_hello_deadline(const struct uroce_device *dev);
 
+/* ---- cm_work.c ---- */
+
+int dev_cm_open(struct uroce_device *dev);
+void dev_cm_close(struct uroce_device *dev);
+void dev_cm_mad(struct uroce_device *dev, const struct qp_path *from, const struct wire_pkt *pkt);
+/* Looks at the messages that came; true: there were some. */
+bool dev_cm_in(struct uroce_device *dev, uint64_t now);
+void dev_cm_out(struct uroce_device *dev, uint64_t now);
+uint64_t dev_cm_deadline(const struct uroce_device *dev);
+
 /* ---- events.c ---- */
 
 void dev_cq_event(void *ctx, void *cq_user);
@@ -307,6 +331,8 @@ enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p
 /* The queue pair with PATH slots that a packet is for; NULL. */
 struct uroce_qp *dev_path_slot_qp(struct uroce_device *dev, uint32_t qpn);
 
+/* Grows in each child of a fork. */
+uint64_t dev_fork_generation(void);
 /* -ECHILD in a child of the process that opened it. */
 int dev_check_fork(const struct uroce_device *dev);
 

@@ -30,6 +30,12 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
+uint64_t dev_fork_generation(void)
+{
+    pthread_once(&fork_once, watch_forks);
+    return atomic_load_explicit(&fork_generation, memory_order_relaxed);
+}
+
 int dev_check_fork(const struct uroce_device *dev)
 {
     return atomic_load_explicit(&fork_generation, memory_order_relaxed) == dev->fork_generation ? 0 : -ECHILD;
@@ -37,7 +43,13 @@ int dev_check_fork(const struct uroce_device *dev)
 
 static void on_mad(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt)
 {
-    dev_hello_mad(ctx, from, pkt);
+    struct wire_mad head;
+    if (wire_mad_decode(pkt->payload, pkt->payload_len, &head))
+        return;
+    if (head.mgmt_class == WIRE_MAD_CM)
+        dev_cm_mad(ctx, from, pkt);
+    else
+        dev_hello_mad(ctx, from, pkt);
 }
 
 static const struct qp_engine_ops engine_ops = {
@@ -163,7 +175,13 @@ static void read_machine(uint8_t ret[16])
 
 static void teardown(struct uroce_device *dev)
 {
+    if (dev->cm) { /* the last words of connections */
+        dev_lock(dev);
+        dev_work(dev, now_ns());
+        pthread_mutex_unlock(&dev->lock);
+    }
     dev_thread_stop(dev);
+    dev_cm_close(dev);
     for (int i = 0; i < dev->nports; i++) {
         dev_held_drop(&dev->ports[i]);
         port_close(dev->ports[i].port);
@@ -204,8 +222,7 @@ static struct uroce_device *new_device(void)
     dev->helper_fd = epoll_create1(EPOLL_CLOEXEC);
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dev->by_qpn = calloc(DEV_QPNS, sizeof *dev->by_qpn);
-    pthread_once(&fork_once, watch_forks);
-    dev->fork_generation = atomic_load(&fork_generation);
+    dev->fork_generation = dev_fork_generation();
     rng_secret(&dev->instance, sizeof dev->instance);
     read_machine(dev->machine);
     wire_icrc_tab_init(&dev->icrc);
@@ -235,6 +252,8 @@ int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *
         r = open_ports(dev, err, err_size);
     if (!r)
         r = open_engine(dev);
+    if (!r)
+        r = dev_cm_open(dev);
     if (!r && !dev->cfg.no_thread)
         r = dev_thread_start(dev);
     if (r) {

@@ -37,7 +37,7 @@ static void answer_bells(struct uroce_device *dev, uint64_t now)
 
 uint64_t dev_deadline(struct uroce_device *dev)
 {
-    uint64_t d = min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev));
+    uint64_t d = min_u64(min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev)), dev_cm_deadline(dev));
     for (int i = 0; i < dev->nports; i++)
         d = min_u64(d, port_deadline(dev->ports[i].port));
     if (dev->holder.slot && dev->holder.sock < 0)
@@ -53,11 +53,13 @@ bool dev_work(struct uroce_device *dev, uint64_t now)
         more |= dev_rx(dev, i, now) == DEV_BURST;
     if (dev->holder.slot)
         dev_rx_held(dev, now);
+    more |= dev_cm_in(dev, now);
     if (qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
     for (int i = 0; i < DEV_BURST && dev_tx(dev, now); i++)
         ;
+    dev_cm_out(dev, now);
     return more;
 }
 

@@ -1,12 +1,11 @@
 /* The holder: keeper and worker (see holder.h). Single-threaded, no state but slots and sockets. */
 #define LOG_COMPONENT "uroce"
+#include "holder_services.h"
 #include "roce/device_holder.h"
 
 #include "base/log.h"
 #include "base/util.h"
-#include "roce/wire.h"
 #include "roce/wire_gid.h"
-#include "roce/wire_mad.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,6 +32,7 @@ struct client {
 /* Outlives a worker: in memory that keeper and workers share. */
 struct shared {
     pid_t owner[HOLDER_SLOTS];
+    struct holder_services services;
 };
 
 struct holder {
@@ -94,6 +94,7 @@ static int take_slot(struct holder *h, struct client *c, uint32_t wanted, struct
         if (!is_free(h, s, c->pid))
             continue;
         empty(h, s);
+        services_drop(&h->shared->services, s);
         h->shared->owner[s] = c->pid;
         c->slot = s;
         return 0;
@@ -160,6 +161,8 @@ static int hold_address(struct holder *h, const struct port_addr *addr, struct h
 static void drop_client(struct holder *h, struct client *c)
 {
     close(c->sock);
+    if (c->slot)
+        services_drop(&h->shared->services, c->slot);
     if (c->slot && !alive(c->pid))
         h->shared->owner[c->slot] = 0;
     *c = (struct client){.sock = -1};
@@ -212,6 +215,12 @@ static void serve_client(struct holder *h, struct client *c)
         a.type = HOLDER_ADDRESS;
         a.status = hold_address(h, &m.to, &held, a.text);
         give = a.status ? -1 : held->fd[c->slot];
+    } else if (!r && m.type == HOLDER_BIND && c->slot) {
+        a.type = HOLDER_BIND;
+        a.status = services_bind(&h->shared->services, c->slot, &m);
+    } else if (!r && m.type == HOLDER_UNBIND && c->slot) {
+        services_unbind(&h->shared->services, c->slot, &m);
+        return;
     } else {
         drop_client(h, c);
         return;
@@ -220,16 +229,18 @@ static void serve_client(struct holder *h, struct client *c)
         drop_client(h, c);
 }
 
-/* To which slot a management datagram goes; 0: to nobody. */
-static uint32_t slot_of(const uint8_t *data, size_t len)
+/* A packet to QPN 1: to one process, to any, or to all. A full socket loses it, as a wire would. */
+static void deliver(struct holder *h, const struct holder_msg *m)
 {
-    struct wire_pkt pkt;
-    struct wire_hello hello;
-    if (wire_decode(data, len, &pkt) < 0 || pkt.dest_qp != WIRE_QPN_GSI)
-        return 0;
-    if (wire_hello_decode(pkt.payload, pkt.payload_len, &hello))
-        return 0;
-    return hello.dest_qp >> 16;
+    uint32_t slot = services_slot_of(&h->shared->services, &m->to.gid, m->data, m->len);
+    for (unsigned i = 0; slot != HOLDER_TO_NOBODY && i < HOLDER_SLOTS; i++) {
+        struct client *c = &h->clients[i];
+        if (c->sock < 0 || !c->slot || (slot < HOLDER_SLOTS && c->slot != slot))
+            continue;
+        holder_send(c->sock, m, -1);
+        if (slot != HOLDER_TO_ALL)
+            return;
+    }
 }
 
 static void pass_on(struct holder *h, const struct held *held)
@@ -242,13 +253,11 @@ static void pass_on(struct holder *h, const struct held *held)
             recvfrom(held->fd[0], m.data, sizeof m.data, MSG_DONTWAIT | MSG_TRUNC, (struct sockaddr *)&from, &len);
         if (n < 0)
             return;
-        uint32_t slot = n <= (ssize_t)sizeof m.data ? slot_of(m.data, (size_t)n) : 0;
-        struct client *c = slot ? owner(h, slot) : NULL;
-        if (!c)
+        if (n > (ssize_t)sizeof m.data)
             continue;
         m.len = (uint16_t)n;
         port_addr_from((struct sockaddr *)&from, &m.from);
-        holder_send(c->sock, &m, -1); /* full: lost, as on a wire */
+        deliver(h, &m);
     }
 }
 

@@ -99,8 +99,24 @@ static int find(bool *ret_system, char *err, size_t err_size)
     return r ? r : s;
 }
 
-/* Sends a message and waits for its answer; packets that come in between are lost, as on a wire. */
-static int ask(int sock, struct holder_msg *m, int *ret_fd)
+#define WAITING_MAX 64
+
+struct holder_waiting {
+    int n;
+    struct holder_msg m[WAITING_MAX];
+};
+
+/* Keeps a packet for holder_client_packet; too many are lost, as on a wire. */
+static void keep_waiting(struct holder_client *c, const struct holder_msg *m)
+{
+    if (!c->waiting)
+        c->waiting = calloc(1, sizeof *c->waiting);
+    if (c->waiting && c->waiting->n < WAITING_MAX)
+        c->waiting->m[c->waiting->n++] = *m;
+}
+
+/* Sends a message and waits for its answer; c (or NULL): where packets that come in between are kept. */
+static int ask(int sock, struct holder_client *c, struct holder_msg *m, int *ret_fd)
 {
     uint32_t want = m->type == HOLDER_JOIN ? HOLDER_JOINED : m->type;
     int r = holder_send(sock, m, -1);
@@ -108,6 +124,8 @@ static int ask(int sock, struct holder_msg *m, int *ret_fd)
         if (r)
             return r;
         r = holder_recv(sock, 0, m, ret_fd);
+        if (!r && c && m->type == HOLDER_PACKET)
+            keep_waiting(c, m);
     } while (r || m->type != want);
     return m->status;
 }
@@ -118,7 +136,7 @@ static int join_once(struct holder_client *c, char *err, size_t err_size)
     if (s < 0)
         return s;
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = HOLDER_ANY_SLOT};
-    int fd, r = ask(s, &m, &fd);
+    int fd, r = ask(s, NULL, &m, &fd);
     if (!r && (m.slot == 0 || m.slot >= HOLDER_SLOTS))
         r = -EPROTO;
     if (r) {
@@ -147,12 +165,31 @@ int holder_client_join(struct holder_client *c, char *err, size_t err_size)
 int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_ADDRESS, .to = *addr};
-    int fd = -1, r = ask(c->sock, &m, &fd);
+    int fd = -1, r = ask(c->sock, c, &m, &fd);
     if (!r && fd < 0)
         r = -EPROTO;
     if (r)
         return say(err, err_size, r, r == m.status && m.text[0] ? m.text : "the holder gave no socket");
     return fd;
+}
+
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b)
+{
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_BIND, .len = sizeof *b};
+    int fd;
+    if (c->sock < 0)
+        return -ENOTCONN;
+    memcpy(m.data, b, sizeof *b);
+    int r = ask(c->sock, c, &m, &fd);
+    return r == -EPIPE || r == -ECONNRESET || r == -EAGAIN ? -ENOTCONN : r;
+}
+
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b)
+{
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .len = sizeof *b};
+    memcpy(m.data, b, sizeof *b);
+    if (c->sock >= 0)
+        holder_send(c->sock, &m, -1);
 }
 
 /* After the holder's death: the same slot again. Its answer is taken by holder_client_packet. */
@@ -175,6 +212,11 @@ static void come_back(struct holder_client *c, uint64_t now)
 
 bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_msg *ret)
 {
+    if (c->waiting && c->waiting->n) {
+        *ret = c->waiting->m[0];
+        memmove(c->waiting->m, c->waiting->m + 1, (size_t)--c->waiting->n * sizeof *ret);
+        return true;
+    }
     if (now < c->next_look_ns)
         return false;
     if (c->sock < 0)
@@ -203,4 +245,6 @@ void holder_client_leave(struct holder_client *c)
     if (c->sock >= 0)
         close(c->sock);
     c->sock = -1;
+    free(c->waiting);
+    c->waiting = NULL;
 }

@@ -2,7 +2,9 @@
  * Several processes on one address. The holder, a process per user and network namespace, owns the addresses' sockets:
  * one for each slot, where a slot is QPN[23:16]. A process joins, gets a slot and that slot's socket of each address it
  * wants, and receives its own packets from then on; the holder is not on its path. Slot 0 is the holder's: what is sent
- * to QPN 1 (management datagrams) arrives there and is passed on to the process that it concerns.
+ * to QPN 1 (management datagrams) arrives there and is passed on to the process that it concerns: a hello by the slot
+ * of its QPN; a message of the communication manager by the slot in our communication id, and a request by its service
+ * id, which processes register (one that nobody has goes to any process, which refuses it).
  *
  * The holder is two processes: a keeper, which has all sockets open and does nothing, and a worker, which serves. Each
  * starts the other anew when that was killed; queue pairs that are connected do not notice, since the kernel's
@@ -23,7 +25,7 @@
 
 #define HOLDER_SLOTS      64u /* slot 0 is the holder's own */
 #define HOLDER_ADDRESSES  32u
-#define HOLDER_MAGIC      0x75726831u /* "urh1": another version has another number */
+#define HOLDER_MAGIC      0x75726832u /* "urh2": another version has another number */
 #define HOLDER_PACKET_MAX 512u        /* a management datagram with its headers is 280 bytes */
 #define HOLDER_TEXT       192u
 #define HOLDER_ANY_SLOT   UINT32_MAX
@@ -35,6 +37,16 @@ enum holder_type {
     HOLDER_JOINED,  /* status, slot, text */
     HOLDER_ADDRESS, /* to the holder: addr. Answer: the same with status, text and the slot's socket */
     HOLDER_PACKET,  /* from the holder: from, to and data: a packet to QPN 1 */
+    HOLDER_BIND,    /* to the holder: data is a holder_bind. Answer: the same with status */
+    HOLDER_UNBIND,  /* likewise; no answer */
+};
+
+/* A service id of the communication manager on addresses: requests to it go to that process. */
+#define HOLDER_BIND_MAX 16u
+struct holder_bind {
+    uint64_t service_id;
+    uint32_t n, reuse; /* reuse: others that say so too may have it as well */
+    union uroce_gid gid[HOLDER_BIND_MAX];
 };
 
 struct holder_msg {
@@ -69,6 +81,7 @@ struct holder_client {
     uint32_t slot;
     bool system;
     uint64_t next_try_ns, next_look_ns;
+    struct holder_waiting *waiting; /* packets that came while an answer was awaited */
 };
 
 /*
@@ -78,6 +91,9 @@ struct holder_client {
 int holder_client_join(struct holder_client *c, char *err, size_t err_size);
 /* The socket of the slot for an address. -errno and a line in err. */
 int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size);
+/* -EADDRINUSE: another process has it on one of the addresses; -ENOTCONN: the holder is not there now. */
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b);
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b);
 /* The next packet that the holder passed on: true. Joins again when the holder is back. Never blocks. */
 bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_msg *ret);
 void holder_client_leave(struct holder_client *c);

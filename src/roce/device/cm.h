@@ -1,0 +1,50 @@
+/* Connections of a device (uroce/cm.h): ids and channels around the communication manager's engine. */
+#ifndef DEVICE_CM_H
+#define DEVICE_CM_H
+
+#include "cm/cm.h"
+#include "dev.h"
+
+/*
+ * LOCKS. ids and the engine: dev->lock. A channel's list: its own lock, a leaf, which is taken with dev->lock held when
+ * an event is put in, and alone when one is taken out.
+ */
+struct uroce_cm_channel {
+    pthread_mutex_t lock;
+    int fd;             /* eventfd, semaphore: one per event in the list */
+    struct list events; /* struct cm_item */
+    atomic_uint users;
+    uint64_t fork_generation;
+    struct uroce_device *drive; /* without a helper thread: to be driven by who waits here */
+};
+
+struct cm_item {
+    struct list link;
+    struct uroce_cm_event e;
+};
+
+struct uroce_cm_id {
+    struct uroce_device *dev;
+    struct cm_id *cm;
+    struct uroce_cm_channel *channel;
+    void *context;
+    enum uroce_qp_type qp_type;
+    uint8_t tos, ack_timeout;
+    bool listening;
+    struct holder_bind held; /* at the holder: n > 0 */
+};
+
+/* Puts an event into the id's channel. -ENOMEM. */
+int cm_channel_put(struct uroce_cm_channel *ch, const struct uroce_cm_event *e);
+/* Takes out the events for which `which` says so; requests whose id nobody has seen go to `orphan`. */
+void cm_channel_forget(struct uroce_cm_channel *ch, const struct uroce_cm_id *id, struct list *orphans);
+/* Moves the id's events. */
+void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to, const struct uroce_cm_id *id);
+
+/* cm_work.c */
+void cm_path_of(const struct uroce_device *dev, int port, const union uroce_gid *remote, uint8_t tos,
+                struct cm_path *ret);
+uint8_t cm_mtu_of(const struct uroce_device *dev, int port);
+bool cm_event(void *ctx, struct cm_id *id, struct cm_id *listener, const struct uroce_cm_event *ev);
+
+#endif
