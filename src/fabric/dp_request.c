@@ -22,7 +22,7 @@ static const struct rule rules[DP_OPCODES] = {
     [DP_SYNCFS] = {U_CAP, 0},
     [DP_CHUNK_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE},
     [DP_CHUNK_REPLACE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN | U_CHUNK,
-                          DP_F_INLINE | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE},
+                          DP_F_INLINE | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE | DP_F_IF_UNCHANGED},
     [DP_PING] = {0, 0},
 };
 

@@ -1,5 +1,6 @@
 #include "filter/filter.h"
 
+#include "cf.h"
 #include "fault.h"
 
 #include <errno.h>
@@ -389,7 +390,8 @@ struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f
 
 #define FILTER_OPTIONS_MAX 32
 
-static const struct filter_type *const types[] = {&filter_delay, &filter_error};
+static const struct filter_type *const types[] = {&filter_compress, &filter_crypt, &filter_csum, &filter_delay,
+                                          &filter_error};
 
 const struct filter_type *filter_type(size_t i)
 {

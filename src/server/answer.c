@@ -167,6 +167,10 @@ void req_answer_op(struct req *r, const struct pst_op *op)
         y->mtime_ns = op->attr.mtime_ns;
         break;
     case DP_CHUNK_READ:
+        y->size = op->attr.size;
+        y->used = op->attr.used;
+        y->change = op->attr.change;
+        y->mtime_ns = op->attr.mtime_ns;
         y->meta_len = (uint8_t)min_u64(op->meta_len, sizeof y->meta);
         memcpy(y->meta, op->meta, y->meta_len);
         if (req_is_inline(r)) {

@@ -81,7 +81,8 @@ static uint32_t flags_of(uint16_t dp_flags)
                {DP_F_DSYNC, PST_OPF_DSYNC},
                {DP_F_KEEP_SIZE, PST_OPF_KEEP_SIZE},
                {DP_F_GROW, PST_OPF_GROW},
-               {DP_F_SET_SIZE, PST_OPF_SET_SIZE}};
+               {DP_F_SET_SIZE, PST_OPF_SET_SIZE},
+               {DP_F_IF_UNCHANGED, PST_OPF_IF_UNCHANGED}};
     uint32_t f = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(map); i++)
@@ -264,14 +265,12 @@ static void read_done(struct part *p)
         answer_read(r);
 }
 
-static void chunk_read_done(struct req *r, const struct pst_op *op)
+static void chunk_read_done(struct req *r, struct pst_op *op)
 {
-    uint64_t left = op->result > 0 ? (uint64_t)op->result : 0;
+    uint64_t left;
 
-    if (left > r->dp.length) {
-        req_answer(r, -EIO);
-        return;
-    }
+    op->result = op->result > 0 ? (int64_t)min_u64((uint64_t)op->result, r->dp.length) : op->result;
+    left = op->result > 0 ? (uint64_t)op->result : 0;
     for (uint32_t i = 0; i < r->nparts && left > 0 && !req_is_inline(r) && r->conn->fab; i++) {
         uint32_t n = (uint32_t)min_u64(left, r->parts[i].len);
         move(&r->parts[i], n);

@@ -346,7 +346,7 @@ static void a_bad_specification_says_what_is_wrong(void **state)
     static const struct {
         const char *spec, *says;
     } cases[] = {
-        {"", "known filters: delay error"},
+        {"", "known filters: compress crypt csum delay error"},
         {"dealy:ms=1", "no filter \"dealy\""},
         {"delay", "option ms= is missing"},
         {"delay:ms=0", "must be a number from 1 to 600000"},

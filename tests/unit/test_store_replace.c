@@ -62,6 +62,24 @@ static void chunks_are_replaced_on_condition_of_their_version(void **state)
     assert_int_equal(nx_attr(ino).used, PST_BLOCK);
 }
 
+/* For appends: the version is the object's change counter, which moves with everything. */
+static void a_chunk_is_replaced_on_condition_that_nothing_of_the_object_changed(void **state)
+{
+    uint64_t ino = dx_file("f"), v;
+    struct pst_op op;
+    uint8_t got[10];
+    (void)state;
+
+    assert_int_equal(dx_write(ino, 0, bytes, 50), 50);
+    assert_int_equal(chunk_read(ino, 0, got, 0, &op), 50);
+    assert_int_equal(op.attr.size, 50);
+    assert_int_equal(dx_write(ino, 3 * MiB, bytes, 50), 50); /* another chunk, and the end */
+    assert_int_equal(replace(ino, 0, bytes, 60, op.attr.change, PST_OPF_IF_UNCHANGED, 0, "", &v), -ESTALE);
+    assert_int_equal(v, nx_attr(ino).change);
+    assert_int_equal(replace(ino, 0, bytes, 60, v, PST_OPF_IF_UNCHANGED, 0, "", &v), 60);
+    assert_int_equal(v, nx_attr(ino).change);
+}
+
 static void writes_move_a_chunks_version(void **state)
 {
     uint64_t ino = dx_file("f"), v;
@@ -182,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(chunks_are_replaced_on_condition_of_their_version),
+        DATA_TEST(a_chunk_is_replaced_on_condition_that_nothing_of_the_object_changed),
         DATA_TEST(writes_move_a_chunks_version),
         DATA_TEST(a_replaced_chunk_sets_the_size),
         DATA_TEST(a_replaced_chunk_has_no_bytes_past_the_end),

@@ -290,6 +290,8 @@ static int replace_condition(const struct pst_op *op, const struct pst_attr *a, 
 {
     uint64_t start = op->offset * a->chunk_size, size = a->size, version = m ? m->version : 0;
 
+    if (op->flags & PST_OPF_IF_UNCHANGED)
+        version = a->change;
     if (op->version != PST_VERSION_ANY && op->version != version) {
         *ret_version = version;
         return -ESTALE;

@@ -43,6 +43,7 @@ static uint16_t flags(const struct pst_op *op)
         {PST_OPF_KEEP_SIZE, DP_F_KEEP_SIZE, 1u << PST_OP_ALLOCATE},
         {PST_OPF_GROW, DP_F_GROW, 1u << PST_OP_CHUNK_REPLACE},
         {PST_OPF_SET_SIZE, DP_F_SET_SIZE, 1u << PST_OP_CHUNK_REPLACE},
+        {PST_OPF_IF_UNCHANGED, DP_F_IF_UNCHANGED, 1u << PST_OP_CHUNK_REPLACE},
     };
     uint16_t f = 0;
 
@@ -273,6 +274,8 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
     } else {
         if (y.status == 0)
             take_result(q, p, &y);
+        else if (y.status == -ESTALE && p->opcode == DP_CHUNK_REPLACE)
+            p->op->version = y.version; /* what is there instead */
         else if (y.status == -EAGAIN || y.status == -ECONNRESET)
             y.status = -EIO; /* not what an operation ends with */
         if (y.status == 0 && syncs(p->op))

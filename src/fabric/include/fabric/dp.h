@@ -54,7 +54,8 @@ enum dp_opcode {
 #define DP_F_GROW      8u
 #define DP_F_SET_SIZE  16u
 #define DP_F_INLINE    32u /* the payload (WRITE, CHUNK_REPLACE) is, or is to be (READ, CHUNK_READ), in the message */
-#define DP_F_ALL       63u
+#define DP_F_IF_UNCHANGED 64u /* version is the object's change counter */
+#define DP_F_ALL       127u
 
 /*
  * What a request carries; the encoder writes 0 for the numbers that its opcode does not use, the decoder refuses
@@ -70,6 +71,7 @@ enum dp_opcode {
  *   SEEK_*, FSYNC   -                                yes yes SEEK   -            -                  -
  *   CHUNK_READ      INLINE                           yes yes number <= CHUNK_MAX segs unless INLINE -
  *   CHUNK_REPLACE   INLINE DSYNC GROW|SET_SIZE       yes yes number <= CHUNK_MAX segs or payload    yes       (1)
+ *                   IF_UNCHANGED
  *   PING            -                                -   -   -      -            -                  -
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *

@@ -42,7 +42,9 @@ enum pst_op_kind {
     PST_OP_SEEK_HOLE,     /* result: offset of the next hole (the end of the file counts) */
     PST_OP_FSYNC,         /* the object's data and attributes, and all namespace operations before it, are durable */
     PST_OP_SYNCFS,        /* everything in the container */
-    PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta; result: bytes of the chunk in use */
+    PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta, and the object's attr (size and change at
+                             least) as of then or shortly before: while change stays, all belongs together; result: bytes of the chunk in use (a store may say less if
+                             the iov is shorter) */
     PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size, not past the end that the file has then:
                              -EINVAL), meta, if the version matches */
     PST_OP_KINDS,
@@ -56,6 +58,11 @@ enum pst_op_kind {
 #define PST_OPF_GROW 8u
 /* CHUNK_REPLACE: the file's size becomes op->new_size, also smaller */
 #define PST_OPF_SET_SIZE 16u
+/*
+ * CHUNK_REPLACE: op->version is not the chunk's but what the object's change counter has to be, as a CHUNK_READ showed it:
+ * nothing else of the object changed either, its size included
+ */
+#define PST_OPF_IF_UNCHANGED 32u
 
 /* CHUNK_REPLACE: no condition. A chunk that was never written has version 0. */
 #define PST_VERSION_ANY UINT64_MAX
@@ -84,7 +91,7 @@ struct pst_op {
     uint8_t meta[PST_META_MAX];
     /* out */
     int64_t result; /* >= 0 or -errno */
-    struct pst_attr attr; /* after WRITE, PUNCH, ALLOCATE, CHUNK_REPLACE: size, used, change, mtime as of then */
+    struct pst_attr attr; /* after WRITE, PUNCH, ALLOCATE, CHUNK_*: size, used, change, mtime as of then */
     void *user; /* the submitter's */
     void *priv; /* the implementation's, while submitted */
 };
