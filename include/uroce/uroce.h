@@ -168,6 +168,8 @@ int uroce_cq_resize(struct uroce_cq *cq, uint32_t cqe);
 uint32_t uroce_cq_size(struct uroce_cq *cq); /* entries: what was asked for, or more */
 int uroce_cq_destroy(struct uroce_cq *cq);
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret);
+/* Completions that are there already: the device is not driven. */
+int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret);
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only);
 /* Like poll, but sleeps up to timeout_ns (UINT64_MAX: no limit) until one comes; spins for a bounded time before. */
 int uroce_wait_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret, uint64_t timeout_ns);

@@ -232,6 +232,12 @@ static int poll_once(struct uroce_cq *cq, int n, struct uroce_wc *ret)
     return qp_cq_poll(cq->qp, n, ret);
 }
 
+int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
+{
+    ENTER(cq->dev);
+    return poll_once(cq, n, ret);
+}
+
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     ENTER(cq->dev);

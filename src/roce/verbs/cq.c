@@ -129,7 +129,8 @@ int vb_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *ret)
     struct uroce_wc wc[BATCH];
     int done = 0;
     while (done < n) {
-        int want = n - done < BATCH ? n - done : BATCH, got = uroce_poll_cq(native, want, wc);
+        int want = n - done < BATCH ? n - done : BATCH;
+        int got = done ? uroce_take_cq(native, want, wc) : uroce_poll_cq(native, want, wc);
         if (got < 0)
             return done ? done : got;
         for (int i = 0; i < got; i++) {

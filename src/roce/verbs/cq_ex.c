@@ -6,16 +6,21 @@ static struct vb_cq *of(struct ibv_cq_ex *ex)
     return container_of(ex, struct vb_cq, ex);
 }
 
-/* The next completion becomes the current one; ENOENT: none. */
+/* The completion that was fetched becomes the current one; ENOENT: none was. */
+static int show(struct vb_cq *cq, int fetched)
+{
+    if (fetched != 1)
+        return fetched ? -fetched : ENOENT;
+    cq->ex.wr_id = cq->wc.wr_id;
+    cq->ex.status = (enum ibv_wc_status)cq->wc.status;
+    return 0;
+}
+
+/* Those that are there: one that comes while a program that armed the queue polls would raise an event over nothing. */
 static int next_poll(struct ibv_cq_ex *ex)
 {
     struct vb_cq *cq = of(ex);
-    int r = uroce_poll_cq(cq->native, 1, &cq->wc);
-    if (r != 1)
-        return r ? -r : ENOENT;
-    ex->wr_id = cq->wc.wr_id;
-    ex->status = (enum ibv_wc_status)cq->wc.status;
-    return 0;
+    return show(cq, uroce_take_cq(cq->native, 1, &cq->wc));
 }
 
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
@@ -25,7 +30,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
         return EINVAL;
     if (!cq->single_threaded)
         pthread_mutex_lock(&cq->poll_lock);
-    int r = next_poll(ex);
+    int r = show(cq, uroce_poll_cq(cq->native, 1, &cq->wc));
     if (r && !cq->single_threaded)
         pthread_mutex_unlock(&cq->poll_lock);
     return r;
