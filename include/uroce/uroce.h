@@ -141,7 +141,7 @@ int uroce_pd_dealloc(struct uroce_pd *pd);
 int uroce_mr_reg(struct uroce_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned int access,
                  struct uroce_mr **ret);
 int uroce_mr_dereg(struct uroce_mr *mr);
-/* The keys change. -EBUSY while a window is bound to it; on failure the region is as before. */
+/* The keys change when the translation does. -EBUSY while a window is bound to it; on failure the region is as before. */
 enum uroce_rereg { UROCE_REREG_TRANSLATION = 1, UROCE_REREG_PD = 2, UROCE_REREG_ACCESS = 4 };
 int uroce_mr_rereg(struct uroce_mr *mr, unsigned int flags, struct uroce_pd *pd, void *addr, uint64_t len,
                    uint64_t iova, unsigned int access);

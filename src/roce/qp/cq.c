@@ -53,7 +53,7 @@ int qp_cq_resize(struct qp_cq *cq, uint32_t cqe)
 
     if (r)
         return r;
-    if (n > mask + 1) {
+    if (n > cqe) {
         free(ring);
         return -EINVAL;
     }

@@ -248,9 +248,13 @@ int qp_mr_rereg(struct qp_mr *mr, unsigned int flags, struct qp_pd *pd, void *ad
     r = describe(&k, pd, addr, len, iova, flags & QP_REREG_ACCESS ? access : k.access);
     if (r)
         return r;
-    mem_table_del(&pd->e->keys, &mr->k);
-    mr->k = k;
-    (void)mem_table_add(pd->e, &mr->k); /* cannot fail: a place has just become free */
+    if (flags & QP_REREG_TRANSLATION) {
+        mem_table_del(&pd->e->keys, &mr->k);
+        mr->k = k;
+        (void)mem_table_add(pd->e, &mr->k); /* cannot fail: a place has just become free */
+    } else {
+        mr->k = k;
+    }
     old->refs--;
     pd->refs++;
     return 0;

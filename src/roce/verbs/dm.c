@@ -5,10 +5,16 @@
 
 #define ALL_MASK ((uint32_t)IBV_DM_MASK_HANDLE)
 
+/* Whole words, as adapters' memory is accessed. */
+static bool in_range(const struct vb_dm *dm, uint64_t offset, size_t length)
+{
+    return offset <= dm->len && length <= dm->len - offset && !(offset % 4) && !(length % 4);
+}
+
 int vb_dm_write(struct ibv_dm *ibv, uint64_t offset, const void *from, size_t length)
 {
     struct vb_dm *dm = container_of(ibv, struct vb_dm, ibv);
-    if (offset > dm->len || length > dm->len - offset)
+    if (!in_range(dm, offset, length))
         return errno = EINVAL;
     memcpy(dm->mem + offset, from, length);
     return 0;
@@ -17,7 +23,7 @@ int vb_dm_write(struct ibv_dm *ibv, uint64_t offset, const void *from, size_t le
 int vb_dm_read(void *to, struct ibv_dm *ibv, uint64_t offset, size_t length)
 {
     struct vb_dm *dm = container_of(ibv, struct vb_dm, ibv);
-    if (offset > dm->len || length > dm->len - offset)
+    if (!in_range(dm, offset, length))
         return errno = EINVAL;
     memcpy(to, dm->mem + offset, length);
     return 0;

@@ -190,10 +190,13 @@ int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, s
         errno = EINVAL;
         return IBV_REREG_MR_ERR_INPUT;
     }
-    int r = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? check(addr, length, (unsigned int)access) : 0;
+    /* What the flags do not name may be anything. */
+    struct uroce_pd *native_pd = flags & IBV_REREG_MR_CHANGE_PD ? pd_of(pd)->native : NULL;
+    unsigned int rights = flags & IBV_REREG_MR_CHANGE_ACCESS ? (unsigned int)access : 0;
+    int r = flags & IBV_REREG_MR_CHANGE_TRANSLATION ? check(addr, length, rights) : 0;
     if (!r)
-        r = uroce_mr_rereg(mr->native, (unsigned int)flags, pd ? pd_of(pd)->native : NULL, addr, length,
-                           (uintptr_t)addr, (unsigned int)access & ~VB_ACCESS_IGNORED);
+        r = uroce_mr_rereg(mr->native, (unsigned int)flags, native_pd, addr, length, (uintptr_t)addr,
+                           rights & ~VB_ACCESS_IGNORED);
     if (r) {
         errno = -r;
         return IBV_REREG_MR_ERR_INPUT; /* the region is as it was */
