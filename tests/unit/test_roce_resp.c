@@ -361,6 +361,33 @@ static void a_duplicate_write_is_answered_and_not_written(void **state)
     fx_close();
 }
 
+static void acknowledgements_wait_while_they_are_put_off(void **state)
+{
+    (void)state;
+    open_b(NULL);
+    assert_false(qp_engine_put_off(b.e, true));
+    inject(WIRE_RC_WRITE_ONLY, 0, 8, reth(0, 8));
+    inject(WIRE_RC_WRITE_ONLY, 1, 8, reth(0, 8));
+    assert_int_equal(answers, 0);
+    assert_true(qp_engine_put_off(b.e, true));
+    inject(WIRE_RC_READ_REQUEST, 2, 0, reth(0, 8)); /* what is waited for goes */
+    assert_int_equal(answers, 1);
+    assert_int_equal(answer.opcode, WIRE_RC_READ_RESP_ONLY);
+    assert_false(qp_engine_put_off(b.e, false));
+    qpnet_flush(&net);
+    assert_int_equal(answers, 2);
+    assert_int_equal(answer.opcode, WIRE_RC_ACK);
+    assert_int_equal(answer.psn.v, 1);
+    /* A NAK does not wait; nor does the end of a queue pair leave it in the list. */
+    assert_false(qp_engine_put_off(b.e, true));
+    inject(WIRE_RC_WRITE_ONLY, 3, 8, reth(0, 8));
+    assert_true(qp_engine_put_off(b.e, true));
+    inject(WIRE_RC_WRITE_MIDDLE, 4, 1024, plain);
+    assert_int_equal(answers, 3);
+    assert_int_equal(answer.syndrome, wire_syndrome_nak(WIRE_NAK_INVALID));
+    fx_close();
+}
+
 /* A requester may take an ACK with the PSN of a READ or atomic for its answer, though that was lost. */
 static void an_acknowledgement_never_has_the_psn_of_an_atomic_or_read(void **state)
 {
@@ -494,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_send_with_invalidate_takes_the_peers_right),
         cmocka_unit_test(a_gap_is_told_once),
         cmocka_unit_test(a_duplicate_write_is_answered_and_not_written),
+        cmocka_unit_test(acknowledgements_wait_while_they_are_put_off),
         cmocka_unit_test(an_acknowledgement_never_has_the_psn_of_an_atomic_or_read),
         cmocka_unit_test(a_duplicate_atomic_gets_the_first_answer),
         cmocka_unit_test(a_duplicate_read_begins_where_it_is_asked_to),

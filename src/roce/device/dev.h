@@ -78,8 +78,20 @@ struct dev_cm_mad {
     uint8_t bytes[WIRE_MAD_BYTES];
 };
 
+enum dev_hand { DEV_POLL, DEV_POST, DEV_OTHER }; /* who drives: a program that polls, or posts; or else */
+
+/* acks.c; dev->lock */
+struct dev_acks {
+    uint64_t since;   /* when the first that waits, or would have, was put off; 0: none */
+    uint32_t answers; /* how often the program answered at once, lately */
+    bool asked;       /* whether it does now is to be seen */
+    bool waits;       /* an acknowledgement does */
+    struct list link; /* of all devices */
+};
+
 struct uroce_device {
     pthread_mutex_t lock;
+    struct dev_acks acks;
     struct qp_engine *engine;
     struct dev_port ports[DEV_ADDRESSES_MAX];
     int nports;
@@ -222,12 +234,14 @@ struct uroce_qp {
 
 /* Drives the device if nobody else does; else whoever does will look once more. Never blocks. */
 void dev_drive(struct uroce_device *dev);
+/* The same from a post. */
+void dev_drive_posted(struct uroce_device *dev);
 /* The same by the device's own thread. */
 void dev_drive_helper(struct uroce_device *dev);
 /* The same from a program's own poll: the helper thread stands back for a while. */
 void dev_drive_polled(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */
-bool dev_work(struct uroce_device *dev, uint64_t now);
+bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand);
 /* When it has to be driven next if no packet comes. dev->lock held. */
 uint64_t dev_deadline(struct uroce_device *dev);
 /* Waits for the device; unlock drives it if somebody asked meanwhile. settled: drives it in any case. */
@@ -242,6 +256,16 @@ void dev_ring(struct uroce_qp *qp);
  */
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
 
+/* ---- acks.c: with dev->lock held ---- */
+
+/* Sends all there is to send; acknowledgements may wait. got: packets that this drive has received. */
+void dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got);
+uint64_t dev_acks_deadline(const struct uroce_device *dev);
+/* What waits is sent: before anything that ends a queue pair. */
+void dev_acks_now(struct uroce_device *dev);
+/* Without the lock: at the end of the program, what waits is sent. */
+void dev_acks_watch(struct uroce_device *dev, bool on);
+
 /* ---- rx.c, tx.c ---- */
 
 /* Receives from one port and feeds the engine: number of packets. */
@@ -250,6 +274,7 @@ int dev_rx(struct uroce_device *dev, int port, uint64_t now);
 void dev_rx_held(struct uroce_device *dev, uint64_t now);
 /* Takes from the engine and sends; true: the engine may have more. */
 bool dev_tx(struct uroce_device *dev, uint64_t now);
+void dev_tx_all(struct uroce_device *dev, uint64_t now);
 bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);
 void dev_held_drop(struct dev_port *p);
 int dev_tx_init(struct uroce_device *dev);

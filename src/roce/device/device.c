@@ -175,9 +175,10 @@ static void read_machine(uint8_t ret[16])
 
 static void teardown(struct uroce_device *dev)
 {
+    dev_acks_watch(dev, false);
     if (dev->cm) { /* the last words of connections */
         dev_lock(dev);
-        dev_work(dev, now_ns());
+        dev_work(dev, now_ns(), DEV_OTHER);
         pthread_mutex_unlock(&dev->lock);
     }
     dev_thread_stop(dev);
@@ -215,6 +216,7 @@ static struct uroce_device *new_device(void)
     list_init(&dev->event_queues);
     list_init(&dev->qps);
     list_init(&dev->memory);
+    dev_acks_watch(dev, true);
     dev->holder.sock = -1;
     dev->stat.listener = -1;
     for (int i = 0; i < DEV_STAT_READERS; i++)

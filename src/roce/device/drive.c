@@ -42,33 +42,38 @@ uint64_t dev_deadline(struct uroce_device *dev)
         d = min_u64(d, port_deadline(dev->ports[i].port));
     if (dev->holder.slot && dev->holder.sock < 0)
         d = min_u64(d, dev->holder.next_try_ns);
-    return d;
+    return min_u64(d, dev_acks_deadline(dev));
 }
 
-bool dev_work(struct uroce_device *dev, uint64_t now)
+bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
     bool more = false;
+    int got = 0;
     answer_bells(dev, now);
-    for (int i = 0; i < dev->nports; i++)
-        more |= dev_rx(dev, i, now) == DEV_BURST;
+    if (hand == DEV_POST) /* before the look for packets, which takes its time */
+        dev_acks_send(dev, now, hand, 0);
+    for (int i = 0; i < dev->nports; i++) {
+        int n = dev_rx(dev, i, now);
+        got += n > 0 ? n : 0;
+        more |= n == DEV_BURST;
+    }
     if (dev->holder.slot)
         dev_rx_held(dev, now);
     more |= dev_cm_in(dev, now);
     if (qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
-    for (int i = 0; i < DEV_BURST && dev_tx(dev, now); i++)
-        ;
+    dev_acks_send(dev, now, hand, got);
     dev_cm_out(dev, now);
     return more;
 }
 
 /* With the lock held: rounds of work, until nothing is left or others should have a turn. */
-static void work_rounds(struct uroce_device *dev)
+static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
 {
     bool more = true;
     for (int i = 0; i < DEV_ROUNDS && more; i++)
-        more = dev_work(dev, now_ns());
+        more = dev_work(dev, now_ns(), hand);
     if (more)
         atomic_store(&dev->pending, true);
     uint64_t deadline = dev_deadline(dev);
@@ -78,21 +83,31 @@ static void work_rounds(struct uroce_device *dev)
         dev_thread_wake(dev);
 }
 
-static bool drive_once(struct uroce_device *dev)
+static bool drive_once(struct uroce_device *dev, enum dev_hand hand)
 {
     if (pthread_mutex_trylock(&dev->lock))
         return false;
     atomic_store(&dev->pending, false);
-    work_rounds(dev);
+    work_rounds(dev, hand);
     pthread_mutex_unlock(&dev->lock);
     return true;
 }
 
-void dev_drive(struct uroce_device *dev)
+static void drive(struct uroce_device *dev, enum dev_hand hand)
 {
     atomic_store(&dev->pending, true);
-    while (atomic_load(&dev->pending) && drive_once(dev))
+    while (atomic_load(&dev->pending) && drive_once(dev, hand))
         ;
+}
+
+void dev_drive(struct uroce_device *dev)
+{
+    drive(dev, DEV_OTHER);
+}
+
+void dev_drive_posted(struct uroce_device *dev)
+{
+    drive(dev, DEV_POST);
 }
 
 void dev_drive_helper(struct uroce_device *dev)
@@ -110,8 +125,8 @@ void dev_drive_helper(struct uroce_device *dev)
 void dev_drive_polled(struct uroce_device *dev)
 {
     atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
-    if (drive_once(dev)) {
-        while (atomic_load(&dev->pending) && drive_once(dev))
+    if (drive_once(dev, DEV_POLL)) {
+        while (atomic_load(&dev->pending) && drive_once(dev, DEV_POLL))
             ;
     } else if (atomic_load(&dev->helper_drives)) {
         sched_yield();

@@ -259,7 +259,7 @@ int uroce_srq_set_events(struct uroce_srq *srq, struct uroce_events *events, voi
 
 int uroce_events_create(struct uroce_device *dev, struct uroce_events **ret)
 {
-    struct uroce_events *q;
+    struct uroce_events *q = NULL;
     int r = dev_check_fork(dev);
     if (!r)
         r = new_queue(dev, 0, &q);

@@ -117,6 +117,7 @@ int uroce_qp_destroy(struct uroce_qp *qp)
     if (r)
         return r;
     dev_lock(dev);
+    dev_acks_now(dev);
     unlink_qp(qp);
     lock_cqs(qp);
     r = qp_destroy(qp->qp);
@@ -161,6 +162,7 @@ int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsig
     if (r)
         return r;
     dev_lock(dev);
+    dev_acks_now(dev);
     if (mask & UROCE_QP_AV) {
         r = resolve(qp, attr, mask, &path);
         p = &path;
@@ -257,7 +259,7 @@ int uroce_post_send(struct uroce_qp *qp, const struct uroce_send_wr *wr, const s
     pthread_mutex_unlock(&qp->send_lock);
     if (bell) {
         dev_ring(qp);
-        dev_drive(qp->dev);
+        dev_drive_posted(qp->dev);
     }
     return r;
 }
@@ -273,7 +275,7 @@ int uroce_post_recv(struct uroce_qp *qp, const struct uroce_recv_wr *wr, const s
     pthread_mutex_unlock(&qp->recv_lock);
     if (bell) {
         dev_ring(qp);
-        dev_drive(qp->dev);
+        dev_drive_posted(qp->dev);
     }
     return r;
 }

@@ -308,3 +308,9 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
     send_runs(dev, port, s->runs, nruns, now);
     return true;
 }
+
+void dev_tx_all(struct uroce_device *dev, uint64_t now)
+{
+    for (int i = 0; i < DEV_BURST && dev_tx(dev, now); i++)
+        ;
+}

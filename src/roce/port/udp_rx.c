@@ -81,6 +81,18 @@ static bool next_packet(struct udp_port *u, uint64_t now_ns, struct port_rx *ret
     return false;
 }
 
+/* Whoever waits for one packet looks for it by the cheaper call. */
+static int receive(int fd, struct mmsghdr *mm, uint32_t n)
+{
+    if (n > 1)
+        return recvmmsg(fd, mm, n, MSG_DONTWAIT, NULL);
+    ssize_t len = recvmsg(fd, &mm->msg_hdr, MSG_DONTWAIT);
+    if (len < 0)
+        return -1;
+    mm->msg_len = (unsigned)len;
+    return 1;
+}
+
 /* source: 0 the main socket, 1 the raw one in its place, 2.. the groups. */
 static int read_socket(struct udp_port *u, uint32_t source)
 {
@@ -98,11 +110,12 @@ static int read_socket(struct udp_port *u, uint32_t source)
         };
     }
     x->nmsgs = x->msg = 0;
-    int n = recvmmsg(fd, x->mm, x->ask, MSG_DONTWAIT, NULL);
-    if (n < 0) /* ECONNREFUSED and the like speak of an earlier send; told once */
-        return errno == EBADF || errno == ENOTSOCK || errno == EFAULT ? -errno : 0;
-    if (n == 0)
-        return 0;
+    int n = receive(fd, x->mm, x->ask);
+    if (n <= 0) {
+        x->ask = 1;
+        /* ECONNREFUSED and the like speak of an earlier send; told once */
+        return n < 0 && (errno == EBADF || errno == ENOTSOCK || errno == EFAULT) ? -errno : 0;
+    }
     x->nmsgs = (uint32_t)n;
     uint32_t most = x->mm[0].msg_len > UDP_RX_BYTES / 4 ? UDP_RX_LARGE : UDP_RX_MSGS;
     x->ask = (uint32_t)min_u64(x->nmsgs == x->ask ? 2 * x->ask : x->nmsgs, most);

@@ -147,6 +147,14 @@ static void stop_segmenting(struct udp_port *u, int err)
              strerror(err));
 }
 
+/* As sendmmsg: how many were sent, -1 if the first was not. */
+static int transmit(int fd, struct mmsghdr *mm, int n)
+{
+    if (n > 1)
+        return sendmmsg(fd, mm, (unsigned)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sendmsg(fd, &mm->msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
+}
+
 /* tx[0..n) have one socket. Returns how many were taken; fewer: no room (the port then waits for some). */
 static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s, const struct port_tx *tx, int n)
 {
@@ -158,7 +166,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s
     for (int i = 0; i < n; i++)
         build(u, s, &tx[i], &mm[i].msg_hdr, &msgs[i]);
     while (done < n) {
-        int k = sendmmsg(s->fd, mm + done, (unsigned)(n - done), MSG_DONTWAIT | MSG_NOSIGNAL);
+        int k = transmit(s->fd, mm + done, n - done);
         if (k > 0) {
             done += k;
             continue;

@@ -50,6 +50,7 @@ int qp_engine_new(const struct qp_engine_config *cfg, struct qp_engine **ret)
     list_init(&e->ready);
     list_init(&e->settle);
     list_init(&e->starved);
+    list_init(&e->put_off);
     e->next_qpn = QP_NUM_FIRST + (uint32_t)rng_below(&e->rng, QP_NUM_END - QP_NUM_FIRST);
     e->qps = calloc(65536, sizeof(struct qp *)); /* untouched pages take no memory */
     e->mads = calloc(QP_MAD_QUEUE, sizeof *e->mads);
@@ -406,6 +407,16 @@ int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int ma
     if (!n)
         engine_settle(e); /* a request that failed is told; nothing is lent out */
     return n;
+}
+
+bool qp_engine_put_off(struct qp_engine *e, bool on)
+{
+    struct list *l;
+
+    e->puts_off = on;
+    while (!on && (l = list_pop_front(&e->put_off)))
+        engine_kick(list_entry(l, struct qp, put_off));
+    return !list_empty(&e->put_off);
 }
 
 int qp_send_mad(struct qp_engine *e, const struct qp_path *to, const void *mad, size_t len)

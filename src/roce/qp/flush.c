@@ -103,6 +103,7 @@ void qp_reset(struct qp *qp)
     list_del(&qp->ready);
     list_del(&qp->settle);
     list_del(&qp->starved);
+    list_del(&qp->put_off);
     budget_give(qp, r->charged);
     timer_remove(qp);
     reorder_free(qp->e, &a);

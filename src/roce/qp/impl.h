@@ -285,6 +285,7 @@ struct qp {
     struct list ready; /* in e->ready when something may be sent */
     struct list settle;
     struct list starved; /* in e->starved when it waits for its share of total_bytes */
+    struct list put_off; /* in e->put_off when its acknowledgement waits (qp_engine_put_off) */
     uint32_t num, type;
     _Atomic int state;
     _Atomic bool sq_idle; /* the engine saw an empty send queue: the next post needs a doorbell */
@@ -333,7 +334,8 @@ struct qp_engine {
     struct list all; /* queue pairs */
     struct qp *qp1;
     uint32_t nqps, next_qpn, objects;
-    struct list ready, settle, starved;
+    struct list ready, settle, starved, put_off;
+    bool puts_off;
     uint64_t charged, gives; /* bytes on their way, of all queue pairs; how often some came back */
     struct qp **heap;        /* of queue pairs by heap_key */
     uint32_t heap_n, heap_cap;

@@ -122,6 +122,7 @@ int qp_create(struct qp_engine *e, const struct qp_init *init, struct qp **ret)
     list_init(&qp->ready);
     list_init(&qp->settle);
     list_init(&qp->starved);
+    list_init(&qp->put_off);
     qp_reset(qp);
     use(qp, 1);
     list_push_back(&e->all, &qp->all);

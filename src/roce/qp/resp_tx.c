@@ -127,6 +127,11 @@ int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
     }
     if (!r->ack_due)
         return 0;
+    if (unlikely(qp->e->puts_off) && !r->reorder.count && !r->sack_dup) {
+        if (list_empty(&qp->put_off))
+            list_push_back(&qp->e->put_off, &qp->put_off);
+        return 0;
+    }
     r->ack_due = false;
     if (qp->selective) {
         head(qp, tx, WIRE_RC_ACK, psn_prev(r->next), credit_syndrome(qp), r->msn);

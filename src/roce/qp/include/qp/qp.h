@@ -175,6 +175,11 @@ struct qp_tx {
  * returns 0: UC and UD requests are complete only once their packets have left the caller's hands.
  */
 int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max);
+/*
+ * on: acknowledgements (not the answers of READs and atomics, nor NAKs) wait until it is called again with false, so
+ * that what the program sends next goes before them. True: some wait.
+ */
+bool qp_engine_put_off(struct qp_engine *e, bool on);
 /* Lets the engine look at the queues of a queue pair when a post function said that it needs it. */
 void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp);
 /* UINT64_MAX: none. */
