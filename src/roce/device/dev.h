@@ -28,6 +28,7 @@
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       128      /* messages of the communication manager that wait; more are lost, as on a wire */
+#define DEV_YIELD_POLLS   32       /* a program that polled so often and found nothing lets others have its core */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
@@ -196,6 +197,7 @@ struct uroce_cq {
     struct dev_subject subject;
     struct uroce_device *dev;
     struct qp_cq *qp;
+    atomic_uint vain_polls; /* in a row */
     pthread_mutex_t lock;
     struct uroce_channel *channel;
     void *context;

@@ -2,6 +2,7 @@
 #include "dev.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 /* Before each call that makes an object: dev->objects counts it. */
@@ -238,14 +239,29 @@ int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
     return poll_once(cq, n, ret);
 }
 
+/*
+ * Who polls on and on for what a peer is to send may have the core that the peer needs: where there are more programs than
+ * cores, each answer would come a time slice later.
+ */
+static void polled_in_vain(struct uroce_cq *cq)
+{
+    if ((atomic_fetch_add_explicit(&cq->vain_polls, 1, memory_order_relaxed) + 1) % DEV_YIELD_POLLS == 0)
+        sched_yield();
+}
+
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     ENTER(cq->dev);
     int r = poll_once(cq, n, ret);
-    if (r != 0)
-        return r;
-    dev_drive_polled(cq->dev);
-    return poll_once(cq, n, ret);
+    if (r == 0) {
+        dev_drive_polled(cq->dev);
+        r = poll_once(cq, n, ret);
+    }
+    if (r == 0)
+        polled_in_vain(cq);
+    else
+        atomic_store_explicit(&cq->vain_polls, 0, memory_order_relaxed);
+    return r;
 }
 
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only)
