@@ -118,7 +118,20 @@ static int join(const char *name, const char *value, const char *separator, bool
     return n < 0 || setenv(name, text, 1) ? -ENOMEM : 0;
 }
 
-static int set_environment(const struct run *run)
+/* The preload; and the drop-ins themselves, where the program's own library path would come before ours. */
+static int set_preload(const struct program_libraries *lib, const char *program)
+{
+    static const char *const drop_ins[] = {"libibverbs.so.1", "librdmacm.so.1"};
+    int r = join("LD_PRELOAD", lib->preload, ":", false);
+    for (size_t i = 0; i < ARRAY_SIZE(drop_ins) - !lib->rdmacm && !r && program_has_rpath(program); i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", lib->dir, drop_ins[i]);
+        r = join("LD_PRELOAD", path, ":", false);
+    }
+    return r;
+}
+
+static int set_environment(const struct run *run, const char *program)
 {
     struct uroce_device_info devices[UROCE_DEVICES_MAX];
     struct program_libraries lib;
@@ -141,7 +154,7 @@ static int set_environment(const struct run *run)
     }
     r = r ? r : setenv("UROCE_SYSFS", view, 1) ? -errno : 0;
     r = r ? r : join("LD_LIBRARY_PATH", lib.dir, ":", true);
-    r = r ? r : join("LD_PRELOAD", lib.preload, ":", false);
+    r = r ? r : set_preload(&lib, program);
     if (r)
         return say(run, 1, strerror(-r));
     if (run->verbose)
@@ -161,7 +174,7 @@ static int run_program(struct run *run)
     }
     if (program_check(path, err, sizeof err))
         return say(run, CANNOT_RUN, err);
-    r = set_environment(run);
+    r = set_environment(run, path);
     if (r)
         return r;
     execv(path, run->program);

@@ -15,6 +15,7 @@
 
 #define SCRIPTS_MAX 4   /* as many interpreters of interpreters as the kernel allows, about */
 #define SEGMENTS    256 /* program headers that are looked at */
+#define DYNAMIC_MAX 512 /* entries of the dynamic section */
 
 int program_find(const char *name, char *ret_path, size_t size)
 {
@@ -77,6 +78,31 @@ static int check_segments(int fd, const char *path, const Elf64_Ehdr *h, char *e
     }
     return refuse(err, err_size, "%s is a static program: it has its own libraries in it, or none, and takes no other",
                   path);
+}
+
+bool program_has_rpath(const char *path)
+{
+    Elf64_Ehdr h;
+    bool rpath = false, runpath = false;
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG) ||
+        h.e_ident[EI_CLASS] != ELFCLASS64)
+        return false;
+    for (int i = 0; i < h.e_phnum && i < SEGMENTS; i++) {
+        Elf64_Phdr p;
+        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + (uint64_t)i * h.e_phentsize)) != (ssize_t)sizeof p)
+            break;
+        if (p.p_type != PT_DYNAMIC)
+            continue;
+        Elf64_Dyn d = {.d_tag = DT_NULL};
+        for (unsigned k = 0; k < DYNAMIC_MAX; k++) {
+            if (pread(fd, &d, sizeof d, (off_t)(p.p_offset + k * sizeof d)) != (ssize_t)sizeof d || d.d_tag == DT_NULL)
+                break;
+            rpath |= d.d_tag == DT_RPATH;
+            runpath |= d.d_tag == DT_RUNPATH;
+        }
+    }
+    return rpath && !runpath; /* with both, the loader does not look at the first */
 }
 
 /* "#!/usr/bin/env python3" */

@@ -13,6 +13,12 @@ int program_find(const char *name, char *ret_path, size_t size);
  */
 int program_check(const char *path, char *err, size_t err_size);
 
+/*
+ * It was linked with a library path (DT_RPATH) that comes before LD_LIBRARY_PATH. What its libraries and those that it
+ * opens later have is not looked at.
+ */
+bool program_has_rpath(const char *path);
+
 /* The drop-in libraries and the preload, installed or in the build tree of this very command. */
 struct program_libraries {
     char dir[256];     /* has libibverbs.so.1 */

@@ -23,7 +23,7 @@ def skip(why):
     sys.exit(77)
 
 
-def enter():
+def enter(mtu=1500):
     """This program starts anew in a network namespace of its own; call it first."""
     if MARK not in os.environ:
         how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
@@ -37,7 +37,7 @@ def enter():
         global CAN_CHANGE_USER
         CAN_CHANGE_USER = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", "true"],
                                          stderr=subprocess.DEVNULL).returncode == 0
-    return Nets()
+    return Nets(mtu)
 
 
 def sh(*argv):

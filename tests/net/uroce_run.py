@@ -58,6 +58,10 @@ r = run("run", sys.executable, "-c", show, env={"LD_PRELOAD": preload, "LD_LIBRA
 env = json.loads(r.stdout)[1]
 assert env["LD_LIBRARY_PATH"] == f"{private}:/mine:/other", env
 assert env["LD_PRELOAD"] == f"{preload}:{private}/liburoce-fs.so", env
+# A program with a library path of its own that comes before the environment's gets the drop-in itself.
+empty.write_text('#include <stdlib.h>\n#include <stdio.h>\nint main(void) { return puts(getenv("LD_PRELOAD")) < 0; }\n')
+subprocess.run(["cc", "-o", f"{nets.dir}/rpath", "-Wl,--disable-new-dtags,-rpath,/usr/lib", empty], check=True)
+assert run("run", "./rpath").stdout == f"{private}/liburoce-fs.so:{private}/libibverbs.so.1\n"
 assert run("run", "--", "sh", "-c", "exit 77").returncode == 77
 assert run("run", "--", "sh", "-c", "kill -USR1 $$").returncode == -signal.SIGUSR1
 p = nets.popen(0, [uroce, "run", "--", "sh", "-c", "echo $$; exec sleep 100"], env=ENV, stdout=subprocess.PIPE, text=True)

@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+"""perftest on uroce, unchanged: every tool over every transport it has, with the options that change what it does.
+
+Usage: verbs_perftest.py UROCE
+"""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import programs
+import two_nets
+
+p = programs.start(sys.argv[1], mtu=4300)
+rng = programs.rng()
+PORT = 18515
+
+# Tools, their transports, and what else each takes.
+TOOLS = {
+    "ib_write_bw": ["RC", "UC"], "ib_write_lat": ["RC", "UC"], "ib_read_bw": ["RC"], "ib_read_lat": ["RC"],
+    "ib_send_bw": ["RC", "UC", "UD", "XRC"], "ib_send_lat": ["RC", "UC", "UD", "XRC"],
+    "ib_atomic_bw": ["RC"], "ib_atomic_lat": ["RC"],
+}
+
+
+# Of UC and UD nothing tells a sender that its receiver is behind, and perftest waits for ever for what was lost: at
+# most so many bytes in all, which a socket's buffer holds.
+AT_ONCE = 600000
+
+
+def options(tool, transport):
+    """Sets of options, each a case."""
+    bw, sure = tool.endswith("_bw"), transport in ("RC", "XRC")
+    few = ["-n", 50] if sure or not bw else ["-n", 50, "-s", 4096]
+    yield few
+    if "write" not in tool:
+        yield [*few, "-e"]
+    if "atomic" in tool:
+        yield [*few, "-A", "CMP_AND_SWAP"]
+    else:
+        yield ["-n", 50, "-s", rng.choice([1, 2, 100, 1000])]
+        yield ["-n", 50, "-s", rng.choice([200, 256, 1000]), "-m", rng.choice([256, 512, 1024, 2048, 4096])] \
+            if transport != "UD" else ["-n", 50, "-s", 100]
+        if "read" not in tool:
+            yield ["-n", 50, "-I", rng.choice([64, 128, 200]), "-s", 64]
+        # For each line of a latency the program measures its processor's clock for a second.
+        if sure and (bw or programs.EXTENDED):
+            yield ["-a", "-n", 20] if bw else ["-a", "-n", 5]
+        if sure:
+            yield ["-n", 50, "-s", rng.choice([4096, 65536, 100001, 1 << 20])]
+    yield [*few, "--use_old_post_send"]
+    if sure:
+        yield ["-D", 1]
+    if bw:
+        for qps in (2, 16, 64):
+            n = 20 if sure else max(5, AT_ONCE // (4096 * qps))
+            yield ["-q", qps, "-n", n] if sure else ["-q", qps, "-n", n, "-s", AT_ONCE // (n * qps) // 64 * 64]
+        yield [*few, "-b"]
+        yield ["-n", 64, "-l", 8, "-s", 4096]
+        yield ["-n", 64, "-Q", 16, "-t", 64, "-s", 4096]
+        yield [*few, "-t", 5]
+        if sure:
+            yield [*few, "--mr_per_qp", "-q", 3]
+            yield [*few, "-b", "-q", 4, *(["-e"] if "write" not in tool else [])]
+    if "send" in tool:
+        yield ["-n", 50, "-r", 64, "-s", 1000]
+        if transport in ("RC", "UD"):
+            yield [*few, "--use-srq"]
+    if transport == "RC":
+        yield [*few, "--odp"]
+        yield [*few, "--ipv6"]
+
+
+cases = [(tool, transport, opts) for tool, transports in TOOLS.items() for transport in transports
+         for opts in options(tool, transport)]
+for tool, _, opts in cases:
+    if "atomic" in tool and "-s" in opts:  # it has 8 bytes
+        del opts[opts.index("-s"):opts.index("-s") + 2]
+if programs.EXTENDED:
+    few = [(*c, i % 3) for i, c in enumerate(cases)]
+else:
+    # Each tool once, over one of its transports; one of a second's duration.
+    few = [(*rng.choice([c for c in cases if c[0] == tool and "-D" not in c[2]]), rng.randrange(3)) for tool in TOOLS]
+    few.append((*rng.choice([c for c in cases if "-D" in c[2]]), 0))
+failed = []
+for tool, transport, opts, gid in few:
+    argv = [tool, "-F", "-c", transport, *opts]
+    if "--ipv6" not in opts:
+        argv += ["-x", gid]
+    try:
+        out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, timeout=100)
+        assert "#bytes" in out[1], out
+    except (programs.Failed, AssertionError) as e:
+        failed.append(str(e))
+        print(f"FAILED {len(failed)}: {e}", flush=True)
+        if len(failed) == 5:
+            break
+print(f"{p.count} of {len(few)} pairs were right")
+p.nets.close()
+sys.exit(bool(failed))
