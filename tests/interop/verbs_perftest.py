@@ -44,7 +44,7 @@ def options(tool, transport):
             yield ["-n", 50, "-I", rng.choice([64, 128, 200]), "-s", 64]
         # For each line of a latency the program measures its processor's clock for a second.
         if sure and (bw or programs.EXTENDED):
-            yield ["-a", "-n", 20] if bw else ["-a", "-n", 5]
+            yield ["-a", "-n", 10] if bw else ["-a", "-n", 5]
         if sure:
             yield ["-n", 50, "-s", rng.choice([4096, 65536, 100001, 1 << 20])]
     yield [*few, "--use_old_post_send"]
