@@ -6,7 +6,7 @@
  *     pingpong      bare UDP round trips: mtu= size= count= event=1
  *     port_pingpong the same through the udp port
  *     shm           see bench_roce_shm.c: size= seconds= count=
- *     write, read, rdma_pingpong  see bench_roce_rdma.c: mtu= size= depth= seconds=; mode= count=
+ *     write, read, rdma_pingpong  see bench_roce_rdma.c: mtu= size= depth= seconds=; mode= count=; shm=
  *
  * Sender and receiver are two processes with a core each. Rates are what the receiver got.
  */
@@ -375,6 +375,8 @@ static void parse(struct roce_args *a, int argc, char **argv)
             a->depth = (uint64_t)v;
         else if (strcmp(argv[i], "mode") == 0)
             a->mode = (uint64_t)v;
+        else if (strcmp(argv[i], "shm") == 0)
+            a->shm = (uint64_t)v;
         else if (strcmp(argv[i], "count") == 0)
             a->count = (uint64_t)v;
         else if (strcmp(argv[i], "seconds") == 0)

@@ -1,7 +1,7 @@
 /*
  * uroce itself: `write` and `read` move size= bytes a request at depth= from one process to the memory of another;
  * `rdma_pingpong` is a WRITE of 8 bytes there and back, mode=0 both poll memory, 1 both sleep for events, 2 the
- * target's program computes and a READ is served by its helper thread.
+ * target's program computes and a READ is served by its helper thread. shm=1 and 2: by shared memory.
  */
 #include "roce_bench.h"
 
@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define DEPTH_MAX 64
 
@@ -44,9 +45,10 @@ static void must(int r, const char *what)
     fatal(what);
 }
 
-static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t len)
+static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t len, uint64_t shm)
 {
-    struct uroce_config c = {.addresses = i ? "10.77.0.2" : "10.77.0.1", .congestion_control = -1};
+    struct uroce_config c = {
+        .addresses = i ? "10.77.0.2" : "10.77.0.1", .congestion_control = -1, .no_shm = shm == 0};
     unsigned access = UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ;
     char err[256];
     netns_enter(ns, i);
@@ -54,7 +56,9 @@ static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t l
         fprintf(stderr, "bench_roce: %s\n", err);
         exit(1);
     }
-    if (posix_memalign((void **)&e->buf, 4096, len))
+    if (shm == 1)
+        must(uroce_mem_alloc(e->dev, len, (void **)&e->buf), "memory");
+    else if (posix_memalign((void **)&e->buf, 4096, len))
         fatal("memory");
     memset(e->buf, i + 1, len);
     memset(e->buf + 64, 0, 8); /* bounce() counts there: the peer may be first */
@@ -72,7 +76,7 @@ static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t l
     must(uroce_qp_create(e->pd, &init, &e->qp), "queue pair");
 }
 
-static void connect_end(struct end *e, int sock, uint64_t mtu)
+static void connect_end(struct end *e, int sock, uint64_t mtu, uint64_t shm)
 {
     struct ticket t = {uroce_qp_num(e->qp), uroce_mr_rkey(e->mr), (uintptr_t)e->buf, {{0}}}, peer;
     uroce_query_gid(e->dev, 0, &t.gid);
@@ -97,6 +101,8 @@ static void connect_end(struct end *e, int sock, uint64_t mtu)
     a.timeout = 14;
     a.retry_cnt = a.rnr_retry = 7;
     must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS)), "RTS");
+    for (struct uroce_qp_transport way = {.port = ""}; shm && strcmp(way.port, "shm"); usleep(1000))
+        must(uroce_qp_transport(e->qp, &way), "transport");
     char ready = 1;
     if (send(sock, &ready, 1, 0) != 1 || recv(sock, &ready, 1, 0) != 1)
         fatal("exchange");
@@ -255,8 +261,8 @@ void bench_rdma(const struct roce_args *a, const struct netns_pair *ns)
     struct end e;
     if (pid == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-    open_end(&e, ns, i, len);
-    connect_end(&e, s[i], a->mtu);
+    open_end(&e, ns, i, len, a->shm);
+    connect_end(&e, s[i], a->mtu, a->shm);
     if (pid == 0) {
         target(&e, a, s[i]);
         _exit(0);

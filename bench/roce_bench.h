@@ -11,6 +11,7 @@
 struct roce_args {
     const char *part;
     uint64_t mtu, seg, segs, size, count, depth, mode;
+    uint64_t shm; /* of the device: 0: UDP, 1: shared memory and the allocator's memory, 2: shared memory, other memory */
     double seconds;
     bool event; /* sleep in poll() instead of spinning */
 };

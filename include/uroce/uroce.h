@@ -89,6 +89,7 @@ struct uroce_config {
     const char *impair;     /* impairment rules (docs/roce.md), or NULL: UROCE_IMPAIR */
     const char *slots;      /* service slots of each queue pair, "count,sum", or NULL: UROCE_SLOTS */
     int no_selective;       /* go-back-N toward everybody */
+    int no_shm;             /* no shared memory with processes of this machine; also UROCE_SHM=0 */
     int no_thread;          /* no helper thread: the device moves only inside calls */
     int congestion_control; /* 1: DCQCN, 0: off, -1: default (on) */
     uint64_t seed;          /* 0: from the kernel */
@@ -219,7 +220,7 @@ int uroce_qp_attach_slot(struct uroce_qp *qp, const char *spec, char *err, size_
 int uroce_qp_slot_stat(struct uroce_qp *qp, char *buf, size_t size);
 /* How packets go to the peer of a connected queue pair. */
 struct uroce_qp_transport {
-    const char *port; /* "udp" */
+    const char *port; /* "udp", "shm" */
     int selective_repeat, full_icrc;
     uint32_t mtu_bytes;
 };

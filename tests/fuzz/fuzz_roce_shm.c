@@ -38,8 +38,7 @@ static void open_pair(void)
         abort();
     /* A region of the peer's, so that there is one to miss. */
     shm_of(b)->theirs[0] =
-        (struct shm_region){mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 8192, true};
-    shm_of(b)->ntheirs = 1;
+        (struct shm_region){mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 8192, SHM_REGION_USABLE};
 }
 
 static void look_at(struct port_rx *rx)
@@ -89,7 +88,7 @@ size_t fuzz_sample(uint64_t n, uint8_t *buf, size_t cap)
     struct shm_entry e = {0};
     rng_seed(&r, n);
     rng_fill(&r, &e, sizeof e);
-    e.epoch = 0;
+    atomic_store(&e.is_void, 0);
     e.kind = (uint8_t)rng_below(&r, 3);
     e.head_len = (uint8_t)(12 + rng_below(&r, 33));
     e.payload_len = (uint32_t)rng_below(&r, e.kind == SHM_INLINED ? SHM_INLINE + 1 : 5000);

@@ -102,9 +102,9 @@ static uint16_t loop_sport(struct port *p, uint16_t wanted)
     return wanted;
 }
 
-static void loop_revoke(struct port *p)
+static void loop_revoke(struct port *p, const struct port_taken *what)
 {
-    (void)p;
+    (void)p, (void)what;
 }
 
 static int loop_join(struct port *p, const struct port_addr *group, bool join)

@@ -15,14 +15,18 @@
 #define PSN_A 0xfffffau /* wraps soon */
 #define PSN_B 0x000123u
 
-void node_open(struct node *n, const struct uroce_config *cfg, size_t len)
+static void open_with(struct node *n, const struct uroce_config *cfg, size_t len, bool allocated)
 {
     char err[256] = "";
     memset(n, 0, sizeof *n);
     if (uroce_open(cfg, &n->dev, err, sizeof err))
         fail_msg("%s", err);
     n->len = len;
-    n->buf = calloc(1, len);
+    n->allocated = allocated;
+    if (allocated)
+        assert_int_equal(uroce_mem_alloc(n->dev, len, (void **)&n->buf), 0);
+    else
+        n->buf = calloc(1, len);
     assert_non_null(n->buf);
     assert_int_equal(uroce_pd_alloc(n->dev, &n->pd), 0);
     assert_int_equal(uroce_channel_create(n->dev, &n->channel), 0);
@@ -34,14 +38,28 @@ void node_open(struct node *n, const struct uroce_config *cfg, size_t len)
                      0);
 }
 
+void node_open(struct node *n, const struct uroce_config *cfg, size_t len)
+{
+    open_with(n, cfg, len, false);
+}
+
+void node_open_allocated(struct node *n, const struct uroce_config *cfg, size_t len)
+{
+    open_with(n, cfg, len, true);
+}
+
 void node_close(struct node *n)
 {
-    assert_int_equal(uroce_mr_dereg(n->mr), 0);
+    if (n->mr)
+        assert_int_equal(uroce_mr_dereg(n->mr), 0);
     assert_int_equal(uroce_cq_destroy(n->cq), 0);
     assert_int_equal(uroce_channel_destroy(n->channel), 0);
     assert_int_equal(uroce_pd_dealloc(n->pd), 0);
+    if (n->allocated)
+        assert_int_equal(uroce_mem_free(n->dev, n->buf), 0);
+    else
+        free(n->buf);
     assert_int_equal(uroce_close(n->dev), 0);
-    free(n->buf);
 }
 
 struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth)

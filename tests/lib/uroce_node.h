@@ -4,6 +4,8 @@
 
 #include "uroce/uroce.h"
 
+#include <stdbool.h>
+
 struct node {
     struct uroce_device *dev;
     struct uroce_pd *pd;
@@ -12,10 +14,13 @@ struct node {
     struct uroce_mr *mr;
     uint8_t *buf;
     size_t len;
+    bool allocated; /* by the device */
 };
 
 /* Fails the test when a call fails. */
 void node_open(struct node *n, const struct uroce_config *cfg, size_t len);
+/* The same with memory of the device's allocator. */
+void node_open_allocated(struct node *n, const struct uroce_config *cfg, size_t len);
 void node_close(struct node *n);
 /* A queue pair over the node's CQ, in INIT, that allows everything. */
 struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth);

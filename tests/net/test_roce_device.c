@@ -1,6 +1,7 @@
 /*
  * Two uroce devices, each in a network namespace of its own, joined by a veth pair: data arrives, however the program
- * drives its device, also when packets are lost.
+ * drives its device, also when packets are lost. By "udp"; by "shm", that is shared memory; "moving", from the one to
+ * the other while data flows.
  */
 #include "base/crc.h"
 #include "base/util.h"
@@ -29,6 +30,25 @@ static void open_both(const struct uroce_config *ca, const struct uroce_config *
     netns_enter(&ns, 1);
     node_open(&b, cb, LEN);
     netns_enter(&ns, 0);
+}
+
+static const char *way;
+
+static const char *port_of(struct uroce_qp *qp)
+{
+    struct uroce_qp_transport t;
+    assert_int_equal(uroce_qp_transport(qp, &t), 0);
+    return t.port;
+}
+
+static void join(struct uroce_qp *qa, struct uroce_qp *qb, unsigned gid, enum uroce_mtu mtu)
+{
+    node_connect(&a, qa, &b, qb, gid, mtu);
+    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
+        if (strcmp(port_of(qa), "shm") == 0 && strcmp(port_of(qb), "shm") == 0)
+            return;
+    if (strcmp(way, "moving"))
+        assert_string_equal(port_of(qa), way);
 }
 
 static void close_both(struct uroce_qp *qa, struct uroce_qp *qb)
@@ -81,7 +101,7 @@ static void run_exchange(const struct uroce_config *ca, const struct uroce_confi
 {
     open_both(ca, cb);
     struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
-    node_connect(&a, qa, &b, qb, gid, mtu);
+    join(qa, qb, gid, mtu);
     exchange(qa, qb);
     close_both(qa, qb);
 }
@@ -126,7 +146,7 @@ static void the_hello_switches_selective_repeat_on(void **state)
         struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2", .no_selective = silent};
         open_both(&ca, &cb);
         struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
-        node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
+        join(qa, qb, 0, UROCE_MTU_1024);
         struct uroce_qp_transport ta, tb;
         uint64_t end = now_ns() + (silent ? NSEC_PER_SEC / 2 : 10 * NSEC_PER_SEC);
         do {
@@ -148,7 +168,7 @@ static void a_passive_target_is_served_and_an_event_wakes(void **state)
     struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
     open_both(&ca, &cb);
     struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
-    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_4096);
+    join(qa, qb, 0, UROCE_MTU_4096);
     for (int i = 0; i < 50; i++) {
         struct uroce_cq *cq;
         void *context;
@@ -176,7 +196,7 @@ static void a_native_wait_sleeps_and_times_out(void **state)
     struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
     open_both(&ca, &cb);
     struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
-    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_4096);
+    join(qa, qb, 0, UROCE_MTU_4096);
     struct uroce_wc wc;
     assert_int_equal(uroce_wait_cq(a.cq, 1, &wc, NSEC_PER_SEC / 50), 0);
     for (int i = 0; i < 50; i++) {
@@ -291,7 +311,7 @@ static void slots_see_each_message_once_at_both_ends(void **state)
     struct uroce_config cb = {.addresses = "10.77.0.2", .slots = "sum", .impair = rules, .seed = 22};
     open_both(&ca, &cb);
     struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
-    node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
+    join(qa, qb, 0, UROCE_MTU_1024);
     for (uint32_t i = 1; i <= 30; i++) {
         struct uroce_wc sent, received;
         uint32_t len = i * 3001;
@@ -324,7 +344,7 @@ static void a_thousand_queue_pairs_work(void **state)
     for (int i = 0; i < QPS; i++) {
         qa[i] = node_qp(&a, UROCE_QPT_RC, 2);
         qb[i] = node_qp(&b, UROCE_QPT_RC, 2);
-        node_connect(&a, qa[i], &b, qb[i], 0, UROCE_MTU_4096);
+        join(qa[i], qb[i], 0, UROCE_MTU_4096);
     }
     for (int i = 0; i < QPS; i++)
         node_send(&a, qa[i], UROCE_WR_RDMA_WRITE, (size_t)i * 8192, 8192, &b, (size_t)i * 8192, (uint64_t)i);
@@ -375,9 +395,11 @@ static void a_second_device_on_an_address_is_refused_with_its_name(void **state)
     assert_non_null(strstr(err, "192.0.2.77"));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    way = argc > 1 ? argv[1] : "udp";
     setenv("UROCE_HOLDER", "off", 1);
+    setenv("UROCE_SHM", strcmp(way, "udp") ? "1" : "0", 1);
     netns_pair_make(&ns, 4200);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_over_ipv4),

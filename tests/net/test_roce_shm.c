@@ -16,9 +16,7 @@ static void every_size_arrives_by_the_way_that_is_meant_for_it(void **state)
         uint32_t psn = 1;
         send_wait(p, psn, NULL, 0, false); /* an answer comes behind all that the peer said on the socket */
         await_answer(p, psn++);
-        struct port_rx rx;
-        port_arm(p);
-        port_recv(p, now_ns(), &rx, 0);
+        port_shm_look(p);
         assert_int_equal(peer_reads(p), !copying);
         for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
             for (int way = 0; way < 3; way++, psn++) { /* copied; own memory; the allocator's */
@@ -152,7 +150,11 @@ static void what_was_revoked_is_lost_and_what_was_copied_is_not(void **state)
     static const struct {
         bool stays, revoke;
         char want;
-    } cases[] = {{true, false, 'r'}, {true, true, 'v'}, {true, false, 'r'}, {false, true, 'r'}};
+        uint32_t from, qpn; /* from 0: all of the queue pair */
+    } cases[] = {
+        {true, false, 'r', 0, 0},    {true, true, 'v', 5000, 0}, {true, true, 'r', 100000, 0}, {true, true, 'v', 99999, 0},
+        {false, true, 'r', 5000, 0}, {true, true, 'v', 0, 5},    {true, true, 'r', 0, 6},      {true, false, 'r', 0, 0},
+    };
     struct port_rx rx;
     while (!peer_reads(p)) {
         port_arm(p);
@@ -164,8 +166,12 @@ static void what_was_revoked_is_lost_and_what_was_copied_is_not(void **state)
         assert_int_equal(send_wait(p, i, m, 100000, cases[i].stays), 1);
         assert_int_equal(hear(), 't');
         if (cases[i].revoke) {
-            port_revoke(p);
-            memset(m, 0xee, 100000);
+            struct port_taken what = {.dest_qpn = cases[i].qpn};
+            if (cases[i].from)
+                what = (struct port_taken){.base = m + cases[i].from, .len = 1000};
+            port_revoke(p, &what);
+            if (cases[i].want == 'v' || !cases[i].stays)
+                memset(m, 0xee, 100000);
         }
         assert_int_equal(write(gate[1], "g", 1), 1);
         assert_int_equal(hear(), cases[i].want);

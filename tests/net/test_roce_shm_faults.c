@@ -137,7 +137,7 @@ static int role_garbage(int sock)
         if (rng_below(&r, 3) == 0 && head - atomic_load(&s->tx->tail) < s->tx_geo.slots)
             atomic_store(&s->tx->head, head + 1);
         if (rng_below(&r, 20) == 0)
-            atomic_store(&s->tx->epoch, (uint32_t)rng_below(&r, 2));
+            atomic_store(&e->is_void, (uint32_t)rng_below(&r, 2));
     }
     atomic_store(&s->rx->tail, (uint32_t)rng_u64(&r));
     atomic_store(&s->tx->head, (uint32_t)rng_u64(&r) | 0x10000);
@@ -201,7 +201,7 @@ static int role_bad_hello(int sock)
     if (fault == 6)
         m.type = 77;
     if (fault == 7)
-        m = (struct shm_msg){.magic = SHM_MAGIC, .type = SHM_REGION, .a = 1, .c = 4096};
+        m = (struct shm_msg){.magic = SHM_MAGIC, .type = SHM_REGION, .a = SHM_REGIONS, .c = 4096};
     if (fault == 8)
         m = (struct shm_msg){.magic = SHM_MAGIC, .type = SHM_REGION_OK, .a = 0};
     if (fault == 9 && setresuid(65534, 65534, 65534))

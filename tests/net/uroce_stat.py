@@ -46,7 +46,7 @@ nets = two_nets.enter()
 
 
 def start(i, **env):
-    p = nets.popen(i, [uroce_qp, 1 << 20], env={"UROCE_HOLDER": "off", **env}, stdin=subprocess.PIPE,
+    p = nets.popen(i, [uroce_qp, 1 << 20], env={"UROCE_HOLDER": "off", "UROCE_SHM": "0", **env}, stdin=subprocess.PIPE,
                    stdout=subprocess.PIPE, text=True, bufsize=1)
     assert p.stdout.readline().startswith("ok")
     return p

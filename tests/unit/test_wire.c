@@ -358,6 +358,7 @@ static void a_hello_comes_out_as_it_went_in(void **state)
                             .instance = 0x0102030405060708,
                             .machine = {1, 2, 3},
                             .cookie = {[15] = 9},
+                            .far_bytes = 1 << 20,
                             .name = "/run/user/1000/uroce/a"},
                       out;
     uint8_t mad[WIRE_MAD_BYTES], bad[WIRE_MAD_BYTES];
@@ -368,7 +369,7 @@ static void a_hello_comes_out_as_it_went_in(void **state)
     assert_int_equal(out.version, WIRE_HELLO_VERSION);
     assert_true(out.tid == in.tid && out.kind == in.kind && out.caps == in.caps && out.src_qp == in.src_qp);
     assert_true(out.dest_qp == in.dest_qp && out.uid == in.uid && out.sack_bits == in.sack_bits);
-    assert_true(out.instance == in.instance);
+    assert_true(out.instance == in.instance && out.far_bytes == in.far_bytes);
     assert_memory_equal(in.machine, out.machine, sizeof in.machine);
     assert_memory_equal(in.cookie, out.cookie, sizeof in.cookie);
     assert_string_equal(in.name, out.name);
@@ -380,8 +381,8 @@ static void a_hello_comes_out_as_it_went_in(void **state)
         int error;
     } cases[] = {
         {0, 2, -EPROTONOSUPPORT}, {1, 0x07, -ENOMSG}, {2, 2, -ENOMSG},           {3, WIRE_MAD_GET, -ENOMSG},
-        {17, 2, -ENOMSG},         {38, 0, -ENOMSG},   {40, 0, -EPROTONOSUPPORT}, {41, 3, -EPROTO},
-        {48, 1, -EPROTO},         {52, 1, -EPROTO},
+        {17, 2, -ENOMSG},         {38, 0, -ENOMSG},   {40, 0, -EPROTONOSUPPORT}, {41, 5, -EPROTO},
+        {41, 0, -EPROTO},         {48, 1, -EPROTO}, {52, 1, -EPROTO},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         memcpy(bad, mad, sizeof mad);

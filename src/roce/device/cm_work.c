@@ -57,6 +57,8 @@ bool dev_cm_in(struct uroce_device *dev, uint64_t now)
     for (int i = 0; i < dev->nports; i++)
         for (int k = 0; k < DRAIN_BURSTS && dev_rx(dev, i, now) == DEV_BURST; k++)
             ;
+    for (int k = 0, got = 0; dev->nlinks && k < DRAIN_BURSTS && dev_links_rx(dev, now, &got); k++)
+        ;
     for (; n; n--) {
         struct dev_cm_mad m = dev->cm_mads[dev->cm_head];
         dev->cm_head = (dev->cm_head + 1) % DEV_CM_MADS;

@@ -218,6 +218,10 @@ int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, unsi
         r = env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
     if (!r && c->congestion_control < 0)
         r = env_switch("UROCE_CONGESTION_CONTROL", &cc, err, err_size);
+    int shm = 1;
+    if (!r)
+        r = env_switch("UROCE_SHM", &shm, err, err_size);
+    c->no_shm |= !shm;
     c->congestion_control = cc;
     if (r)
         dev_config_done(c);

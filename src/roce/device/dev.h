@@ -28,10 +28,12 @@
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       128      /* messages of the communication manager that wait; more are lost, as on a wire */
-#define DEV_YIELD_POLLS   32       /* a program that polled so often and found nothing lets others have its core */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
+#define DEV_LINKS_MAX     64 /* processes of this machine by shared memory; port ids follow those of the addresses */
+#define DEV_GUESTS        16
+#define DEV_FAR_BYTES     (1u << 20) /* payload of a packet by shared memory */
 
 struct dev_address {
     struct port_addr addr;
@@ -90,6 +92,39 @@ struct dev_acks {
     struct list link; /* of all devices */
 };
 
+/* link.c: another device of this user on this machine. */
+struct dev_link {
+    struct dev_port port; /* port.port NULL: it has ended, and queue pairs still name it */
+    struct port *shm;     /* the bottom of port.port */
+    uint64_t instance;    /* of the peer */
+    union uroce_gid local, remote;
+    uint32_t users; /* queue pairs */
+    uint64_t idle_ns;
+    uint8_t id;                /* as qp_path.port_id */
+    bool ready, full, offered; /* offered: the peer has been told of all our memory */
+};
+
+/* meet.c: where others find this device. */
+struct dev_meet {
+    int listener; /* -1: none yet */
+    bool failed;
+    char path[WIRE_HELLO_NAME_BYTES];
+    uint64_t next_look_ns;
+    struct {
+        int sock; /* -1: none */
+        uint64_t until_ns;
+    } guests[DEV_GUESTS]; /* who have not said what they want */
+};
+
+/* memory.c: of the allocator. */
+struct dev_mem {
+    struct list link;
+    void *addr;
+    size_t len;
+    int fd;
+    uint64_t offered; /* a bit for each link */
+};
+
 struct uroce_device {
     pthread_mutex_t lock;
     struct dev_acks acks;
@@ -125,8 +160,16 @@ struct uroce_device {
     struct dev_stat stat;
     atomic_uint_fast64_t sleeps_until; /* the helper's next look; 0: awake, or it stands back */
 
-    /* hello.c */
+    /* hello.c, link.c, meet.c; dev->lock */
     struct list hellos; /* struct dev_hello */
+    struct dev_link *links[DEV_LINKS_MAX];
+    int nlinks; /* all from there on are NULL */
+    unsigned int links_made;
+    struct dev_meet meet;
+    int links_fd;            /* an epoll of the links' and the rendezvous' descriptors */
+    atomic_bool links_ready; /* a sleeper saw that it has something */
+    atomic_int sleepers;     /* threads that sleep on the ports: links stay armed */
+    uint8_t *bounce;         /* WIRE_PAYLOAD_MAX: a link's payload that PATH slots change */
 
     /* cm.c; dev->lock */
     struct cm_engine *cm;
@@ -197,7 +240,6 @@ struct uroce_cq {
     struct dev_subject subject;
     struct uroce_device *dev;
     struct qp_cq *qp;
-    atomic_uint vain_polls; /* in a row */
     pthread_mutex_t lock;
     struct uroce_channel *channel;
     void *context;
@@ -228,8 +270,11 @@ struct uroce_qp {
     struct qp_path path; /* of the connection, RTR and on */
     uint32_t dest_qpn;
     bool connected;
-    struct dev_hello *hello; /* being asked */
+    struct dev_hello *hello, *bind; /* being asked; moving to a link */
     bool selective;
+    uint8_t cookie[16];    /* of the hello */
+    struct dev_link *link; /* which it has moved to; may have ended */
+    uint32_t far_bytes;    /* of a packet there */
 };
 
 /* ---- drive.c ---- */
@@ -272,6 +317,8 @@ void dev_acks_watch(struct uroce_device *dev, bool on);
 
 /* Receives from one port and feeds the engine: number of packets. */
 int dev_rx(struct uroce_device *dev, int port, uint64_t now);
+/* One packet. link: the port is one. */
+void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now);
 /* The same for packets to QPN 1, which come by the holder when there is one. */
 void dev_rx_held(struct uroce_device *dev, uint64_t now);
 /* Takes from the engine and sends; true: the engine may have more. */
@@ -323,6 +370,51 @@ void dev_hello_cancel(struct uroce_device *dev, struct uroce_qp *qp);
 void dev_hello_mad(struct uroce_device *dev, const struct qp_path *from, const struct wire_pkt *pkt);
 void dev_hello_tick(struct uroce_device *dev, uint64_t now);
 uint64_t dev_hello_deadline(const struct uroce_device *dev);
+/* A link is ready: whoever waits for one looks at once. */
+void dev_hello_hurry(struct uroce_device *dev);
+
+/* ---- meet.c ---- */
+
+void dev_meet_init(struct dev_meet *m);
+void dev_meet_close(struct dev_meet *m);
+/* Where this device listens, from now on; NULL: it does not. */
+const char *dev_meet_path(struct uroce_device *dev);
+/* Opens a link to who has said that hello. -errno: there is no way. */
+int dev_meet_call(struct uroce_device *dev, const struct wire_hello *peer, const struct qp_path *path);
+void dev_meet_tick(struct uroce_device *dev, uint64_t now);
+uint64_t dev_meet_deadline(const struct uroce_device *dev);
+
+/* ---- link.c ---- */
+
+struct dev_link *dev_link_find(struct uroce_device *dev, uint64_t instance, const union uroce_gid *local,
+                               const union uroce_gid *remote);
+/* NULL: that is an address. */
+struct dev_link *dev_link_of(struct uroce_device *dev, uint8_t port_id);
+/* NULL: a link that has ended. */
+struct dev_port *dev_port_of(struct uroce_device *dev, uint8_t port_id);
+/* Takes the socket, also on failure. */
+int dev_link_open(struct uroce_device *dev, int sock, uint64_t instance, const union uroce_gid *local,
+                  const union uroce_gid *remote);
+/* The queue pair's path is not the link any more: it was reset, or got another address. */
+void dev_link_leave(struct uroce_qp *qp);
+void dev_links_close(struct uroce_device *dev);
+/* True: there may be more. *add_to: packets that came. */
+bool dev_links_rx(struct uroce_device *dev, uint64_t now, int *add_to);
+/* Queue pairs of full links wait, those of links that are not go on. */
+void dev_links_room(struct uroce_device *dev, uint64_t now);
+bool dev_links_arm(struct uroce_device *dev);
+uint64_t dev_links_deadline(const struct uroce_device *dev);
+void dev_links_counters(const struct uroce_device *dev, struct uroce_counters *add_to);
+/* New memory of the allocator's; memory that goes. */
+void dev_links_offer(struct uroce_device *dev);
+void dev_links_withdraw(struct uroce_device *dev, const struct dev_mem *m);
+/* qp_engine_ops.let_go */
+void dev_let_go(void *ctx, void *qp_user, const void *base, size_t len);
+
+/* ---- device.c ---- */
+
+/* Capture and impairment on top of p->port. suffix: of the capture file's name. */
+int dev_stack_port(struct uroce_device *dev, struct dev_port *p, const char *suffix, char *err, size_t err_size);
 
 /* ---- cm_work.c ---- */
 

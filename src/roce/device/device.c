@@ -46,10 +46,10 @@ static void on_mad(void *ctx, const struct qp_path *from, const struct wire_pkt 
     struct wire_mad head;
     if (wire_mad_decode(pkt->payload, pkt->payload_len, &head))
         return;
-    if (head.mgmt_class == WIRE_MAD_CM)
-        dev_cm_mad(ctx, from, pkt);
-    else
+    if (head.mgmt_class == WIRE_MAD_UROCE)
         dev_hello_mad(ctx, from, pkt);
+    else if (head.mgmt_class == WIRE_MAD_CM && !dev_link_of(ctx, from->port_id)) /* connections are the network's */
+        dev_cm_mad(ctx, from, pkt);
 }
 
 static const struct qp_engine_ops engine_ops = {
@@ -57,19 +57,19 @@ static const struct qp_engine_ops engine_ops = {
     .async_event = dev_async_event,
     .mad = on_mad,
     .payload = dev_payload,
+    .let_go = dev_let_go,
     .group_left = dev_group_left,
 };
 
 /* Capture and impairment stand on the port: the capture sees what the impairment lets through from below. */
-static int stack_port(struct uroce_device *dev, struct dev_port *p, int index, char *err, size_t err_size)
+int dev_stack_port(struct uroce_device *dev, struct dev_port *p, const char *suffix, char *err, size_t err_size)
 {
     const struct uroce_config *c = &dev->cfg;
     struct port *on;
     int r = 0;
     if (c->capture) {
-        /* One file per address: the first has the name that was asked for. */
         char path[4096];
-        snprintf(path, sizeof path, index ? "%s.%d" : "%s", c->capture, index);
+        snprintf(path, sizeof path, "%s%s", c->capture, suffix);
         struct port_capture_config cc = {
             .path = path,
             .headers_only = c->capture_headers_only,
@@ -113,7 +113,11 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
         if (r)
             return r;
         dev->nports++;
-        r = stack_port(dev, p, i, err, err_size);
+        /* One capture file per address: the first has the name that was asked for. */
+        char suffix[16] = "";
+        if (i)
+            snprintf(suffix, sizeof suffix, ".%d", i);
+        r = dev_stack_port(dev, p, suffix, err, err_size);
         if (r)
             return r;
         port_caps(p->port, &p->caps);
@@ -183,6 +187,9 @@ static void teardown(struct uroce_device *dev)
     }
     dev_thread_stop(dev);
     dev_cm_close(dev);
+    if (dev->engine)
+        dev_links_close(dev);
+    dev_meet_close(&dev->meet);
     for (int i = 0; i < dev->nports; i++) {
         dev_held_drop(&dev->ports[i]);
         port_close(dev->ports[i].port);
@@ -192,8 +199,11 @@ static void teardown(struct uroce_device *dev)
     holder_client_leave(&dev->holder);
     dev_tx_done(dev);
     free(dev->by_qpn);
+    free(dev->bounce);
     dev_config_done(&dev->cfg);
     dev_stat_stop(dev);
+    if (dev->links_fd >= 0)
+        close(dev->links_fd);
     if (dev->helper_fd >= 0)
         close(dev->helper_fd);
     if (dev->wake_fd >= 0)
@@ -221,6 +231,9 @@ static struct uroce_device *new_device(void)
     dev->stat.listener = -1;
     for (int i = 0; i < DEV_STAT_READERS; i++)
         dev->stat.readers[i].sock = -1;
+    dev_meet_init(&dev->meet);
+    dev->links_fd = epoll_create1(EPOLL_CLOEXEC);
+    dev->bounce = malloc(WIRE_PAYLOAD_MAX);
     dev->helper_fd = epoll_create1(EPOLL_CLOEXEC);
     dev->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dev->by_qpn = calloc(DEV_QPNS, sizeof *dev->by_qpn);
@@ -241,8 +254,8 @@ int uroce_open(const struct uroce_config *cfg, struct uroce_device **ret, char *
     struct uroce_device *dev = new_device();
     if (!dev)
         return -ENOMEM;
-    int r = dev->wake_fd < 0 || dev->helper_fd < 0 ? -EMFILE : 0;
-    if (!r && !dev->by_qpn)
+    int r = dev->wake_fd < 0 || dev->helper_fd < 0 || dev->links_fd < 0 ? -EMFILE : 0;
+    if (!r && (!dev->by_qpn || !dev->bounce))
         r = -ENOMEM;
     if (!r)
         r = dev_events_init(dev);
@@ -338,5 +351,6 @@ void uroce_device_counters(struct uroce_device *dev, struct uroce_counters *ret)
     add_counters(ret, &dev->counters);
     for (int i = 0; i < dev->nports; i++)
         port_counters(dev->ports[i].port, ret);
+    dev_links_counters(dev, ret);
     dev_unlock(dev);
 }

@@ -40,6 +40,7 @@ uint64_t dev_deadline(struct uroce_device *dev)
     uint64_t d = min_u64(min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev)), dev_cm_deadline(dev));
     for (int i = 0; i < dev->nports; i++)
         d = min_u64(d, port_deadline(dev->ports[i].port));
+    d = min_u64(d, min_u64(dev_links_deadline(dev), dev_meet_deadline(dev)));
     if (dev->holder.slot && dev->holder.sock < 0)
         d = min_u64(d, dev->holder.next_try_ns);
     return min_u64(d, dev_acks_deadline(dev));
@@ -57,9 +58,12 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
         got += n > 0 ? n : 0;
         more |= n == DEV_BURST;
     }
+    if (dev->nlinks)
+        more |= dev_links_rx(dev, now, &got);
     if (dev->holder.slot)
         dev_rx_held(dev, now);
     more |= dev_cm_in(dev, now);
+    dev_meet_tick(dev, now);
     if (qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
@@ -74,6 +78,9 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     bool more = true;
     for (int i = 0; i < DEV_ROUNDS && more; i++)
         more = dev_work(dev, now_ns(), hand);
+    /* Somebody sleeps on the ports, and the packets that woke him may have been these. */
+    if (dev->nlinks && atomic_load(&dev->sleepers))
+        more |= dev_links_arm(dev);
     if (more)
         atomic_store(&dev->pending, true);
     uint64_t deadline = dev_deadline(dev);
@@ -151,8 +158,8 @@ void dev_unlock_settled(struct uroce_device *dev)
     dev_unlock(dev);
 }
 
-/* The ports' descriptors, armed, and last the holder's (-1: none). False: one of them has something already, or
- * somebody wants the device driven. */
+/* The ports' descriptors, armed, and last those of the links and of the holder (-1: none). False: one of them has
+ * something already, or somebody wants the device driven. */
 static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds, int *ret_n, uint64_t *ret_deadline)
 {
     bool idle = true;
@@ -164,11 +171,14 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
         if (port_fd(p) >= 0)
             fds[n++] = (struct pollfd){.fd = port_fd(p), .events = POLLIN};
     }
+    idle &= !dev_links_arm(dev);
+    fds[n++] = (struct pollfd){.fd = dev->links_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = dev->holder.sock, .events = POLLIN};
     *ret_n = n;
     *ret_deadline = dev_deadline(dev);
     if (helper && idle)
         atomic_store(&dev->sleeps_until, *ret_deadline);
+    atomic_fetch_add(&dev->sleepers, 1);
     pthread_mutex_unlock(&dev->lock);
     /* Whoever found the lock taken by us has set `pending` before. */
     return idle && !atomic_load(&dev->pending);
@@ -176,17 +186,22 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
 
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
 {
-    struct pollfd fds[DEV_ADDRESSES_MAX + 2];
+    struct pollfd fds[DEV_ADDRESSES_MAX + 3];
     uint64_t deadline;
     int n;
     if (arm_ports(dev, helper, fds, &n, &deadline)) {
-        int holder = n - 1;
+        int holder = n - 1, links = n - 2;
         fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         uint64_t now = now_ns(), end = min_u64(until, deadline), left = end > now ? end - now : 0;
         struct timespec t = {.tv_sec = (time_t)(left / NSEC_PER_SEC), .tv_nsec = (long)(left % NSEC_PER_SEC)};
-        if (ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL) > 0 && fds[holder].revents)
-            atomic_store(&dev->holder_ready, true);
+        if (ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL) > 0) {
+            if (fds[holder].revents)
+                atomic_store(&dev->holder_ready, true);
+            if (fds[links].revents)
+                atomic_store(&dev->links_ready, true);
+        }
     }
+    atomic_fetch_sub(&dev->sleepers, 1);
     if (!helper) {
         dev_drive(dev);
         return;

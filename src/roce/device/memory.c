@@ -2,14 +2,8 @@
 #include "dev.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
-
-struct dev_mem {
-    struct list link;
-    void *addr;
-    size_t len;
-    int fd;
-};
 
 int uroce_mem_alloc(struct uroce_device *dev, size_t len, void **ret)
 {
@@ -25,7 +19,7 @@ int uroce_mem_alloc(struct uroce_device *dev, size_t len, void **ret)
     m->len = len;
     m->addr = MAP_FAILED;
     m->fd = memfd_create("uroce", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (m->fd >= 0 && ftruncate(m->fd, (off_t)len) == 0)
+    if (m->fd >= 0 && ftruncate(m->fd, (off_t)len) == 0 && fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
         m->addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
     if (m->addr == MAP_FAILED) {
         r = -errno;
@@ -36,6 +30,7 @@ int uroce_mem_alloc(struct uroce_device *dev, size_t len, void **ret)
     }
     dev_lock(dev);
     list_push_back(&dev->memory, &m->link);
+    dev_links_offer(dev);
     dev_unlock(dev);
     atomic_fetch_add(&dev->objects, 1);
     *ret = m->addr;
@@ -52,8 +47,10 @@ int uroce_mem_free(struct uroce_device *dev, void *addr)
     for (struct list *l = dev->memory.next; l != &dev->memory && !found; l = l->next)
         if (container_of(l, struct dev_mem, link)->addr == addr)
             found = container_of(l, struct dev_mem, link);
-    if (found)
+    if (found) {
         list_del(&found->link);
+        dev_links_withdraw(dev, found);
+    }
     dev_unlock(dev);
     if (!found)
         return -EINVAL;

@@ -2,7 +2,6 @@
 #include "dev.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 /* Before each call that makes an object: dev->objects counts it. */
@@ -80,8 +79,6 @@ int uroce_mr_dereg(struct uroce_mr *handle)
     ENTER(dev);
     dev_lock(dev);
     int r = qp_mr_dereg(handle->qp);
-    for (int i = 0; !r && i < dev->nports; i++)
-        port_revoke(dev->ports[i].port);
     dev_unlock(dev);
     return gone(dev, r, mr);
 }
@@ -93,8 +90,6 @@ int uroce_mr_rereg(struct uroce_mr *handle, unsigned int flags, struct uroce_pd 
     ENTER(dev);
     dev_lock(dev);
     int r = qp_mr_rereg(handle->qp, flags, pd ? pd->qp : NULL, addr, len, iova, access);
-    for (int i = 0; !r && i < dev->nports; i++)
-        port_revoke(dev->ports[i].port);
     dev_unlock(dev);
     return r;
 }
@@ -239,29 +234,14 @@ int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
     return poll_once(cq, n, ret);
 }
 
-/*
- * Who polls on and on for what a peer is to send may have the core that the peer needs: where there are more programs than
- * cores, each answer would come a time slice later.
- */
-static void polled_in_vain(struct uroce_cq *cq)
-{
-    if ((atomic_fetch_add_explicit(&cq->vain_polls, 1, memory_order_relaxed) + 1) % DEV_YIELD_POLLS == 0)
-        sched_yield();
-}
-
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     ENTER(cq->dev);
     int r = poll_once(cq, n, ret);
-    if (r == 0) {
-        dev_drive_polled(cq->dev);
-        r = poll_once(cq, n, ret);
-    }
-    if (r == 0)
-        polled_in_vain(cq);
-    else
-        atomic_store_explicit(&cq->vain_polls, 0, memory_order_relaxed);
-    return r;
+    if (r != 0)
+        return r;
+    dev_drive_polled(cq->dev);
+    return poll_once(cq, n, ret);
 }
 
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only)

@@ -122,8 +122,7 @@ int uroce_qp_destroy(struct uroce_qp *qp)
     lock_cqs(qp);
     r = qp_destroy(qp->qp);
     unlock_cqs(qp);
-    for (int i = 0; i < dev->nports; i++)
-        port_revoke(dev->ports[i].port);
+    dev_link_leave(qp);
     dev_unlock_settled(dev);
     if (r)
         return r;
@@ -174,6 +173,8 @@ int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsig
         r = qp_modify(qp->qp, now_ns(), attr, mask, p);
     unlock_cqs(qp);
     if (!r) {
+        if (p || (mask & UROCE_QP_STATE && attr->qp_state == UROCE_QPS_RESET))
+            dev_link_leave(qp);
         if (p)
             qp->path = path;
         if (mask & UROCE_QP_DEST_QPN)
@@ -228,11 +229,14 @@ int dev_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret)
         return -ENOTCONN;
     qp_query(qp->qp, &attr, &init);
     const struct dev_port *p = &qp->dev->ports[qp->path.port_id];
+    bool link = qp->link && qp->link->port.port;
+    if (link)
+        p = &qp->link->port;
     *ret = (struct uroce_qp_transport){
         .port = p->caps.name,
         .selective_repeat = qp->selective,
         .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
-        .mtu_bytes = wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
+        .mtu_bytes = link ? qp->far_bytes : wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
     };
     return 0;
 }

@@ -37,8 +37,9 @@ static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct p
 
 /* PATH slots take off what the peer's put on. The buffer is the port's own, and its payload ours until the next recv.
  */
-static bool path_slots(struct uroce_device *dev, struct wire_pkt *pkt)
+static bool path_slots(struct uroce_device *dev, struct qp_rx *rx)
 {
+    struct wire_pkt *pkt = &rx->pkt;
     struct uroce_qp *qp = dev->path_slot_qps ? dev_path_slot_qp(dev, pkt->dest_qp) : NULL;
     const struct wire_op *op = wire_pkt_op(pkt);
     if (!qp || !op->has_payload || pkt->payload_len == 0)
@@ -52,6 +53,12 @@ static bool path_slots(struct uroce_device *dev, struct wire_pkt *pkt)
         .last = op->last,
         .response = op->kind == WIRE_KIND_RESPONSE,
     };
+    if (rx->copy) { /* of a link: it lies in the peer's memory */
+        if (pkt->payload_len > WIRE_PAYLOAD_MAX || rx->copy(rx->copy_ctx, dev->bounce, 0, pkt->payload_len))
+            return false;
+        rx->copy = NULL;
+        pkt->payload = dev->bounce;
+    }
     int len = slot_chain_path(qp->slots, &sp, (uint8_t *)(uintptr_t)pkt->payload, pkt->payload_len, pkt->payload_len);
     if (len < 0) {
         dev->counters.drop_slot++;
@@ -61,11 +68,18 @@ static bool path_slots(struct uroce_device *dev, struct wire_pkt *pkt)
     return true;
 }
 
-static void take(struct uroce_device *dev, int index, const struct port_rx *r, uint64_t now)
+/* By a link come management datagrams, and packets of the queue pairs that have moved to it. */
+static bool may_come_by(struct uroce_device *dev, const struct dev_link *l, uint32_t qpn)
 {
-    struct dev_port *p = &dev->ports[index];
+    const struct uroce_qp *qp = dev->by_qpn[qpn & 0xffff];
+    return qpn == WIRE_QPN_GSI || (qp && qp_num(qp->qp) == qpn && qp->link == l);
+}
+
+void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now)
+{
+    const struct dev_link *link = dev_link_of(dev, port_id);
     struct qp_rx rx = {.ecn_ce = (r->traffic_class & 3) == 3, .copy = r->copy, .copy_ctx = r->copy_ctx};
-    int n = wire_decode(r->data, r->len, &rx.pkt);
+    int n = r->copy ? wire_decode_far(r->data, r->len, r->remote_len, &rx.pkt) : wire_decode(r->data, r->len, &rx.pkt);
     if (n < 0) {
         dev->counters.drop_malformed++;
         return;
@@ -74,15 +88,20 @@ static void take(struct uroce_device *dev, int index, const struct port_rx *r, u
         dev->counters.drop_icrc++;
         return;
     }
-    if (!path_slots(dev, &rx.pkt))
+    if (link && !may_come_by(dev, link, rx.pkt.dest_qp)) {
+        dev->counters.drop_source++;
         return;
+    }
+    if (!path_slots(dev, &rx))
+        return;
+    rx.pkt.far = link != NULL;
     rx.path = (struct qp_path){
         .local = r->to.gid,
         .remote = r->from.gid,
         .udp_sport = r->from.udp_port,
         .traffic_class = r->traffic_class,
         .hop_limit = r->hop_limit,
-        .port_id = (uint8_t)index,
+        .port_id = port_id,
     };
     qp_engine_rx(dev->engine, now, &rx);
 }
@@ -91,7 +110,7 @@ int dev_rx(struct uroce_device *dev, int index, uint64_t now)
 {
     int n = port_recv(dev->ports[index].port, now, dev->rx, DEV_BURST);
     for (int i = 0; i < n; i++)
-        take(dev, index, &dev->rx[i], now);
+        dev_take(dev, &dev->ports[index], (uint8_t)index, &dev->rx[i], now);
     return n;
 }
 
@@ -114,6 +133,6 @@ void dev_rx_held(struct uroce_device *dev, uint64_t now)
             .ipv4_id_known = !wire_gid_is_v4(&m.to.gid),
             .time_ns = now,
         };
-        take(dev, i, &r, now);
+        dev_take(dev, &dev->ports[i], (uint8_t)i, &r, now);
     }
 }

@@ -24,6 +24,7 @@ struct dev_tx_scratch {
         uint8_t *head, *tail;
         uint32_t head_len, tail_len, bytes;
         bool whole; /* it lies in one piece, in `copies` */
+        bool moved; /* the payload is a slot's copy */
     } pkt[DEV_BURST];
     /* Of packets that are not: pad and ICRC of one and the headers of the next are one piece. */
     struct {
@@ -80,21 +81,28 @@ static bool path_slots(struct uroce_device *dev, struct qp_tx *t, int i)
     int n = slot_chain_path(qp->slots, &sp, buf, len, WIRE_PAYLOAD_MAX);
     if (n < 0)
         return false;
+    s->pkt[i].moved = true;
     t->iov[0] = (struct iovec){.iov_base = buf, .iov_len = (size_t)n};
     t->niov = 1;
     t->payload_len = t->pkt.payload_len = (uint32_t)n;
     return true;
 }
 
+static uint32_t copy_bytes(const struct qp_tx *t)
+{
+    return t->pkt.far ? COPY_BYTES_SHM : COPY_BYTES;
+}
+
 /* Headers, and a small payload behind them. False: it cannot be sent, and is lost. */
-static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i, uint32_t copy_bytes)
+static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
 {
     struct dev_tx_scratch *s = dev->scratch;
     struct packet *p = &s->pkt[i];
+    p->moved = false;
     if (!path_slots(dev, t, i))
         return false;
     t->pkt.payload_len = t->payload_len;
-    p->whole = t->payload_len <= copy_bytes;
+    p->whole = t->payload_len <= copy_bytes(t);
     p->head = p->whole ? s->copies + s->copied : s->between[i].head;
     int n = wire_encode_head(&t->pkt, p->head, WIRE_HEAD_MAX);
     if (n < 0)
@@ -184,6 +192,8 @@ static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, 
         .npkts = (uint32_t)count,
         .seg_bytes = s->pkt[first].bytes,
         .last_bytes = s->pkt[first + count - 1].bytes,
+        /* Of a link, whose runs are one packet: all but management datagrams are of reliable queue pairs. */
+        .stays = tx[first].pkt.far && !s->pkt[first].moved,
         .traffic_class = (uint8_t)((path->traffic_class & ~3u) | (tx[first].ecn_capable ? 2u : 0u)),
         .hop_limit = path->hop_limit,
         .flow_label = path->flow_label,
@@ -224,6 +234,7 @@ static void hold(struct uroce_device *dev, struct dev_port *port, const struct p
     h->tx = *run;
     h->tx.iov = &h->iov;
     h->tx.niov = 1;
+    h->tx.stays = false;
     list_push_back(&port->held, &h->link);
 }
 
@@ -266,46 +277,60 @@ static void send_runs(struct uroce_device *dev, struct dev_port *port, struct po
 }
 
 /* A payload that will be copied is on its way from memory while those before it are worked on. */
-static void fetch(const struct qp_tx *t, uint32_t copy_bytes)
+static void fetch(const struct qp_tx *t)
 {
-    if (t->payload_len < COPY_FETCH || t->payload_len > copy_bytes)
+    if (t->payload_len < COPY_FETCH || t->payload_len > copy_bytes(t))
         return;
     for (int k = 0; k < t->niov; k++)
         for (size_t at = 0; at < t->iov[k].iov_len; at += 64)
             __builtin_prefetch((const char *)t->iov[k].iov_base + at, 0, 2);
 }
 
-bool dev_tx(struct uroce_device *dev, uint64_t now)
+/* Packets [from, to), which go the same way. */
+static void send_by(struct uroce_device *dev, struct dev_port *port, int from, int to, uint64_t now)
 {
     struct dev_tx_scratch *s = dev->scratch;
+    int nruns = 0;
+    if (!port) { /* a link that has ended */
+        dev->counters.tx_drops += (uint64_t)(to - from);
+        return;
+    }
+    port_caps(port->port, &port->caps);
+    s->niov = 0;
+    for (int i = from, count; i < to; i += count) {
+        count = run_length(s, dev->tx, i, to, &port->caps);
+        s->runs[nruns++] = make_run(dev, port, dev->tx, i, count);
+    }
+    send_runs(dev, port, s->runs, nruns, now);
+}
+
+bool dev_tx(struct uroce_device *dev, uint64_t now)
+{
     for (int i = 0; i < dev->nports; i++)
         if (!dev_held_flush(dev, &dev->ports[i], now))
             return false;
+    if (dev->nlinks)
+        dev_links_room(dev, now);
     int n = qp_engine_tx(dev->engine, now, dev->tx, DEV_BURST);
     if (n <= 0)
         return false;
-    struct dev_port *port = &dev->ports[dev->tx[0].path->port_id];
-    port_caps(port->port, &port->caps);
-    uint32_t copy_bytes = port->caps.no_icrc ? COPY_BYTES_SHM : COPY_BYTES;
     int ready = 0;
-    s->copied = 0;
+    dev->scratch->copied = 0;
     for (int i = 0; i < n; i++) {
         if (ready != i)
             dev->tx[ready] = dev->tx[i];
         if (i + COPY_AHEAD < n)
-            fetch(&dev->tx[i + COPY_AHEAD], copy_bytes);
-        if (prepare(dev, &dev->tx[ready], ready, copy_bytes))
+            fetch(&dev->tx[i + COPY_AHEAD]);
+        if (prepare(dev, &dev->tx[ready], ready))
             ready++;
         else
             dev->counters.drop_slot++;
     }
-    s->niov = 0;
-    int nruns = 0;
-    for (int i = 0, count; i < ready; i += count) {
-        count = run_length(s, dev->tx, i, ready, &port->caps);
-        s->runs[nruns++] = make_run(dev, port, dev->tx, i, count);
+    for (int from = 0, to; from < ready; from = to) {
+        for (to = from + 1; to < ready && dev->tx[to].path == dev->tx[from].path; to++)
+            ;
+        send_by(dev, dev_port_of(dev, dev->tx[from].path->port_id), from, to, now);
     }
-    send_runs(dev, port, s->runs, nruns, now);
     return true;
 }
 

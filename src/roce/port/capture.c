@@ -176,9 +176,9 @@ static uint16_t capture_sport(struct port *p, uint16_t wanted)
     return port_sport(capture_of(p)->below, wanted);
 }
 
-static void capture_revoke(struct port *p)
+static void capture_revoke(struct port *p, const struct port_taken *what)
 {
-    port_revoke(capture_of(p)->below);
+    port_revoke(capture_of(p)->below, what);
 }
 
 static int capture_join(struct port *p, const struct port_addr *group, bool join)

@@ -309,9 +309,9 @@ static uint16_t impair_sport(struct port *p, uint16_t wanted)
     return port_sport(impair_of(p)->below, wanted);
 }
 
-static void impair_revoke(struct port *p)
+static void impair_revoke(struct port *p, const struct port_taken *what)
 {
-    port_revoke(impair_of(p)->below);
+    port_revoke(impair_of(p)->below, what);
 }
 
 static int impair_join(struct port *p, const struct port_addr *group, bool join)

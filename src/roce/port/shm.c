@@ -32,7 +32,8 @@ static bool shm_arm(struct port *p)
 {
     struct shm_port *s = shm_of(p);
     s->armed = true;
-    atomic_store(&s->rx->receiver_sleeps, 1);
+    if (!atomic_load(&s->rx->receiver_sleeps))
+        atomic_store(&s->rx->receiver_sleeps, 1);
     if (shm_has_packets(s) || s->dead || s->broken)
         return true;
     if (!s->blocked || !s->tx)
@@ -54,14 +55,6 @@ static uint16_t shm_sport(struct port *p, uint16_t wanted)
     return wanted;
 }
 
-static void shm_revoke(struct port *p)
-{
-    struct shm_port *s = shm_of(p);
-    s->epoch++;
-    if (s->tx)
-        atomic_store(&s->tx->epoch, s->epoch);
-}
-
 static int shm_join(struct port *p, const struct port_addr *group, bool join)
 {
     (void)p, (void)group, (void)join;
@@ -79,8 +72,9 @@ static void shm_counters(const struct port *p, struct uroce_counters *add_to)
 static void shm_close(struct port *p)
 {
     struct shm_port *s = shm_of(p);
-    for (uint32_t i = 0; i < s->ntheirs; i++)
-        munmap(s->theirs[i].base, s->theirs[i].len);
+    for (uint32_t i = 0; i < SHM_REGIONS; i++)
+        if (s->theirs[i].base)
+            munmap(s->theirs[i].base, s->theirs[i].len);
     if (s->tx)
         munmap(s->tx, shm_ring_bytes(&s->tx_geo));
     if (s->rx)
@@ -190,12 +184,59 @@ int port_shm_share(struct port *p, int memfd, const void *base, size_t len)
     int seals = fcntl(memfd, F_GET_SEALS);
     if (p->ops != &shm_ops || !len || seals < 0 || !(seals & F_SEAL_SHRINK))
         return -EINVAL;
-    if (s->nours == SHM_REGIONS)
+    uint32_t i = 0;
+    while (i < SHM_REGIONS && s->ours[i].state != SHM_REGION_NONE)
+        i++;
+    if (i == SHM_REGIONS)
         return -ENOSPC;
-    struct shm_msg m = {.magic = SHM_MAGIC, .type = SHM_REGION, .a = s->nours, .b = (uintptr_t)base, .c = len};
+    struct shm_msg m = {.magic = SHM_MAGIC, .type = SHM_REGION, .a = i, .b = (uintptr_t)base, .c = len};
     int rc = shm_say(s, &m, memfd);
     if (rc)
         return rc;
-    s->ours[s->nours++] = (struct shm_region){(uint8_t *)(uintptr_t)base, len, false};
+    s->ours[i] = (struct shm_region){(uint8_t *)(uintptr_t)base, len, SHM_REGION_TOLD};
+    if (s->nours <= i)
+        s->nours = i + 1;
     return 0;
+}
+
+void port_shm_unshare(struct port *p, const void *base)
+{
+    struct shm_port *s = shm_of(p);
+    if (p->ops != &shm_ops)
+        return;
+    for (uint32_t i = 0; i < s->nours; i++) {
+        struct shm_region *r = &s->ours[i];
+        if (r->base != base || (r->state != SHM_REGION_TOLD && r->state != SHM_REGION_USABLE))
+            continue;
+        shm_revoke(p, &(struct port_taken){r->base, r->len, 0});
+        r->state = SHM_REGION_ENDING;
+        s->ending++;
+        return;
+    }
+}
+
+bool port_shm_room(struct port *p)
+{
+    struct shm_port *s = shm_of(p);
+    if (p->ops != &shm_ops || s->dead || s->broken)
+        return true; /* what is sent is dropped */
+    if (!s->tx)
+        return false;
+    for (int again = 0; again < 2; again++) {
+        s->broken = shm_reclaim(s) < 0;
+        /* A payload does not lie across the end of the area: that much may be left out there. */
+        s->blocked = s->tx_geo.slots - (s->tx_head - s->tx_tail) < PORT_SEGS_MAX ||
+                     s->tx_geo.data_bytes - (s->data_head - s->data_tail) < PORT_SHM_ROOM + SHM_PAYLOAD_MAX;
+        if (!s->blocked || s->broken)
+            return true;
+        if (again == 0 && !atomic_load(&s->tx->sender_sleeps))
+            atomic_store(&s->tx->sender_sleeps, 1); /* and look again, as in send */
+    }
+    return false;
+}
+
+void port_shm_look(struct port *p)
+{
+    if (p->ops == &shm_ops)
+        shm_listen(shm_of(p));
 }

@@ -117,17 +117,64 @@ static bool take_hello(struct shm_port *s, const struct shm_msg *m, int fd, pid_
 
 static bool take_region(struct shm_port *s, const struct shm_msg *m, int fd)
 {
-    if (fd < 0 || m->a != s->ntheirs)
+    if (fd < 0 || m->a >= SHM_REGIONS || s->theirs[m->a].state != SHM_REGION_NONE)
         return false;
-    if (s->ntheirs == SHM_REGIONS || m->c > SHM_MAPPED_MAX - s->mapped)
+    if (m->c > SHM_MAPPED_MAX - s->mapped)
         return true; /* not answered: the peer goes on without it */
     void *p = map_sealed(fd, m->c, PROT_READ);
     if (!p)
         return false;
     s->mapped += m->c;
-    s->theirs[s->ntheirs++] = (struct shm_region){p, m->c, true};
+    s->theirs[m->a] = (struct shm_region){p, m->c, SHM_REGION_USABLE};
     shm_say(s, &(struct shm_msg){.magic = SHM_MAGIC, .type = SHM_REGION_OK, .a = m->a}, -1);
     return true;
+}
+
+static bool region_mapped(struct shm_port *s, uint64_t i)
+{
+    if (i >= SHM_REGIONS || s->ours[i].state == SHM_REGION_NONE)
+        return false;
+    if (s->ours[i].state == SHM_REGION_TOLD)
+        s->ours[i].state = SHM_REGION_USABLE;
+    return true;
+}
+
+/* One that was too much to be mapped is unmapped as well. */
+static bool region_gone(struct shm_port *s, uint64_t i)
+{
+    if (i >= SHM_REGIONS || s->theirs[i].state == SHM_REGION_ENDING)
+        return false;
+    s->theirs[i].state = SHM_REGION_ENDING;
+    s->ending++;
+    return true;
+}
+
+static bool region_free(struct shm_port *s, uint64_t i)
+{
+    if (i >= SHM_REGIONS || s->ours[i].state != SHM_REGION_ENDED)
+        return false;
+    s->ours[i] = (struct shm_region){0};
+    return true;
+}
+
+void shm_end_regions(struct shm_port *s)
+{
+    for (uint32_t i = 0; s->ending && i < SHM_REGIONS; i++) {
+        struct shm_region *our = &s->ours[i], *their = &s->theirs[i];
+        struct shm_msg m = {.magic = SHM_MAGIC, .type = SHM_REGION_GONE, .a = i};
+        if (our->state == SHM_REGION_ENDING && !shm_say(s, &m, -1)) {
+            our->state = SHM_REGION_ENDED;
+            s->ending--;
+        }
+        m.type = SHM_REGION_FREE;
+        if (their->state == SHM_REGION_ENDING && !shm_say(s, &m, -1)) {
+            if (their->base)
+                munmap(their->base, their->len);
+            s->mapped -= their->len;
+            *their = (struct shm_region){0};
+            s->ending--;
+        }
+    }
 }
 
 static bool take(struct shm_port *s, const struct shm_msg *m, int fd, pid_t pid)
@@ -141,10 +188,11 @@ static bool take(struct shm_port *s, const struct shm_msg *m, int fd, pid_t pid)
     case SHM_REGION:
         return take_region(s, m, fd);
     case SHM_REGION_OK:
-        if (m->a >= s->nours)
-            return false;
-        s->ours[m->a].usable = true;
-        return true;
+        return region_mapped(s, m->a);
+    case SHM_REGION_GONE:
+        return region_gone(s, m->a);
+    case SHM_REGION_FREE:
+        return region_free(s, m->a);
     case SHM_WAKE:
         return true;
     default:

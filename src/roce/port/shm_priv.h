@@ -13,7 +13,7 @@
  *   STAGED   copied by the sender into the ring's data area, by the receiver out of it
  *   PIECES   stays where it is; the receiver copies it once: from a memfd that both have mapped, or by
  *            process_vm_readv. Only when the sender says that the memory stays as it is (port_tx.stays), and as
- *            long as the ring's epoch is that of the entry (revoke)
+ *            long as the sender has not called it void (revoke)
  */
 #ifndef PORT_SHM_PRIV_H
 #define PORT_SHM_PRIV_H
@@ -32,7 +32,7 @@
 #define SHM_SLOTS       1024u /* default */
 #define SHM_SLOTS_MIN   16u
 #define SHM_SLOTS_MAX   32768u
-#define SHM_DATA_BYTES  (4u << 20) /* staging; pages that are never used cost nothing */
+#define SHM_DATA_BYTES  (8u << 20) /* staging; pages that are never used cost nothing */
 #define SHM_REGIONS     64u
 #define SHM_MAPPED_MAX  (1ull << 38) /* bytes of the peer's regions together: they take address space */
 #define SHM_INLINE      448u
@@ -51,7 +51,8 @@ struct shm_piece {
 };
 
 struct shm_entry {
-    uint32_t epoch, payload_len;
+    _Atomic uint32_t is_void; /* PIECES: what they name is something else by now */
+    uint32_t payload_len;
     uint8_t kind, head_len, traffic_class, hop_limit;
     uint32_t npieces; /* STAGED: offset in the data area */
     uint8_t head[48];
@@ -64,8 +65,7 @@ _Static_assert(sizeof(struct shm_entry) == 512, "layout");
 
 struct shm_ring {
     /* Written by the sender. */
-    _Alignas(64) _Atomic uint32_t head;  /* entries published, for ever */
-    _Alignas(64) _Atomic uint32_t epoch; /* PIECES of an older one are void */
+    _Alignas(64) _Atomic uint32_t head; /* entries published, for ever */
     /* Written by the receiver. */
     _Alignas(64) _Atomic uint32_t tail; /* entries done with */
     /* Set by who sleeps, cleared by who wakes. */
@@ -92,10 +92,12 @@ static inline uint8_t *shm_ring_data(struct shm_ring *r, const struct shm_geomet
 /* ---- messages of the socket ---- */
 
 enum shm_msg_type {
-    SHM_HELLO,     /* with the descriptor of the ring; a: geometry; b, c: address and value of a probe */
-    SHM_MAY_READ,  /* a: 1, your memory can be read; 0, it cannot */
-    SHM_REGION,    /* with the descriptor; a: index, b: base, c: length */
-    SHM_REGION_OK, /* a: index: mapped */
+    SHM_HELLO,       /* with the descriptor of the ring; a: geometry; b, c: address and value of a probe */
+    SHM_MAY_READ,    /* a: 1, your memory can be read; 0, it cannot */
+    SHM_REGION,      /* with the descriptor; a: index, b: base, c: length */
+    SHM_REGION_OK,   /* a: index: mapped */
+    SHM_REGION_GONE, /* a: index: to be unmapped */
+    SHM_REGION_FREE, /* a: index: it is, the index may be used again */
     SHM_WAKE,
 };
 struct shm_msg {
@@ -103,16 +105,24 @@ struct shm_msg {
     uint64_t a, b, c;
 };
 
+enum shm_region_state {
+    SHM_REGION_NONE,
+    SHM_REGION_TOLD,   /* ours: the peer has not mapped it yet */
+    SHM_REGION_USABLE, /* mapped */
+    SHM_REGION_ENDING, /* ours: to be told so; theirs: to be unmapped when no packet is lent out */
+    SHM_REGION_ENDED,  /* ours: told so, not answered yet */
+};
 struct shm_region {
     uint8_t *base; /* ours: where it lies here; the peer's: where it is mapped */
     uint64_t len;
-    bool usable; /* ours: the peer has mapped it */
+    enum shm_region_state state;
 };
 
 /* What copy() needs of a packet that was handed out: checked copies of what the ring said. */
 struct shm_lent {
     struct shm_port *port;
-    uint32_t epoch, payload_len, npieces;
+    _Atomic uint32_t *is_void; /* in the ring, until the entry is given back */
+    uint32_t payload_len, npieces;
     const uint8_t *staged; /* or pieces */
     struct shm_piece pieces[SHM_INLINE / sizeof(struct shm_piece)];
     uint8_t packet[WIRE_HEAD_MAX + SHM_INLINE + WIRE_TAIL_MAX];
@@ -134,14 +144,14 @@ struct shm_port {
     uint32_t tx_head, tx_tail;
     uint64_t data_head, data_tail; /* staging: bytes used and given back, for ever */
     uint64_t *data_end;            /* of each slot: data_head behind its payload; never shared */
-    uint32_t epoch;
 
     bool peer_reads; /* the peer can read our memory */
     pid_t peer_pid;
     int peer_pidfd; /* -1: its memory cannot be read */
     uint64_t probe;
     struct shm_region ours[SHM_REGIONS], theirs[SHM_REGIONS];
-    uint32_t nours, ntheirs;
+    uint32_t nours;  /* all from there on are NONE */
+    uint32_t ending; /* regions of either side that are ENDING */
     uint64_t mapped; /* bytes of theirs */
     uint64_t malformed, copy_failed, tx_drops;
 };
@@ -156,8 +166,11 @@ int shm_say(struct shm_port *s, const struct shm_msg *m, int fd);
 void shm_wake(struct shm_port *s);
 /* Reads what the socket has. Sets dead and broken. */
 void shm_listen(struct shm_port *s);
+/* Goes on with regions that are ENDING; no packet is lent out. */
+void shm_end_regions(struct shm_port *s);
 int shm_hello(struct shm_port *s, int ring_fd);
 
+void shm_revoke(struct port *p, const struct port_taken *what);
 int shm_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n);
 /* Takes back what the receiver is done with; -EPROTO: its index is nonsense. */
 int shm_reclaim(struct shm_port *s);

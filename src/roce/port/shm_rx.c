@@ -19,9 +19,9 @@ bool shm_has_packets(const struct shm_port *s)
 }
 
 /* A load alone could be done before the reads that it is to follow; this has release order, and changes nothing. */
-static uint32_t epoch_after_reads(struct shm_ring *r)
+static bool void_after_reads(_Atomic uint32_t *is_void)
 {
-    return atomic_fetch_add_explicit(&r->epoch, 0, memory_order_acq_rel);
+    return atomic_fetch_or_explicit(is_void, 0, memory_order_acq_rel) != 0;
 }
 
 /* The peer's process is alive, so that its pid was its own all the time. */
@@ -78,8 +78,7 @@ static int shm_copy(void *ctx, void *dst, size_t offset, size_t len)
         return 0;
     }
     /* After the copy: had the sender taken the memory back in between, the bytes are not those that it meant. */
-    if (atomic_load(&l->port->rx->epoch) == l->epoch && copy_pieces(l, dst, offset, len) == 0 &&
-        epoch_after_reads(l->port->rx) == l->epoch)
+    if (!atomic_load(l->is_void) && copy_pieces(l, dst, offset, len) == 0 && !void_after_reads(l->is_void))
         return 0;
     l->port->copy_failed++;
     return -EIO;
@@ -97,7 +96,8 @@ static bool pieces_are_right(const struct shm_port *s, struct shm_lent *l, const
         total += p->len;
         if (p->region == SHM_NO_REGION)
             continue; /* the kernel checks the address */
-        if (p->region >= s->ntheirs || p->addr > s->theirs[p->region].len ||
+        /* One that is ENDING is there until the packets of this recv are done with. */
+        if (p->region >= SHM_REGIONS || !s->theirs[p->region].base || p->addr > s->theirs[p->region].len ||
             p->len > s->theirs[p->region].len - p->addr)
             return false;
     }
@@ -105,14 +105,14 @@ static bool pieces_are_right(const struct shm_port *s, struct shm_lent *l, const
 }
 
 /* Takes an entry of the ring apart; false: nonsense. */
-static bool take_entry(struct shm_port *s, const struct shm_entry *e, struct shm_lent *l, struct port_rx *ret)
+static bool take_entry(struct shm_port *s, struct shm_entry *e, struct shm_lent *l, struct port_rx *ret)
 {
     struct shm_entry f; /* but its union */
     read_once(&f, e, offsetof(struct shm_entry, bytes));
     if (f.head_len < WIRE_BTH_BYTES || f.head_len > WIRE_HEAD_MAX || f.payload_len > SHM_PAYLOAD_MAX)
         return false;
     l->port = s;
-    l->epoch = f.epoch;
+    l->is_void = &e->is_void;
     l->payload_len = f.payload_len;
     l->staged = NULL;
     memcpy(l->packet, f.head, f.head_len);
@@ -163,10 +163,14 @@ int shm_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max)
     int n = 0;
     s->now_ns = now_ns;
     give_back(s);
-    if (s->armed || !s->tx || now_ns - s->checked_ns > SHM_CHECK_NS) {
+    /* A peer that wakes takes the flag back. */
+    if ((s->armed && !atomic_load_explicit(&s->rx->receiver_sleeps, memory_order_relaxed)) || !s->tx ||
+        now_ns - s->checked_ns > SHM_CHECK_NS) {
         s->armed = false;
         shm_listen(s);
     }
+    if (s->ending)
+        shm_end_regions(s);
     uint32_t head = atomic_load_explicit(&s->rx->head, memory_order_acquire);
     if (head - s->rx_next > s->rx_geo.slots)
         s->broken = true;
@@ -175,7 +179,7 @@ int shm_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max)
     if (max > (int)SHM_LENT)
         max = SHM_LENT;
     while (n < max && s->rx_next != head) {
-        const struct shm_entry *e = &s->rx->entries[s->rx_next++ & (s->rx_geo.slots - 1)];
+        struct shm_entry *e = &s->rx->entries[s->rx_next++ & (s->rx_geo.slots - 1)];
         if (take_entry(s, e, &s->lent[n], &ret[n]))
             n++;
         else

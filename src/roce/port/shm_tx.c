@@ -36,7 +36,7 @@ static const struct shm_region *region_of(const struct shm_port *s, const struct
     for (uint32_t i = 0; i < s->nours; i++) {
         const struct shm_region *r = &s->ours[i];
         uint64_t at = (uint64_t)((uintptr_t)v->iov_base - (uintptr_t)r->base);
-        if (r->usable && at < r->len && v->iov_len <= r->len - at) {
+        if (r->state == SHM_REGION_USABLE && at < r->len && v->iov_len <= r->len - at) {
             *ret_index = i;
             return r;
         }
@@ -90,7 +90,7 @@ static int fill(struct shm_port *s, const struct port_tx *tx, struct shm_entry *
     e->traffic_class = tx->traffic_class;
     e->hop_limit = tx->hop_limit;
     e->payload_len = len;
-    e->epoch = s->epoch;
+    atomic_store_explicit(&e->is_void, 0, memory_order_relaxed);
     e->npieces = 0;
     if (len <= SHM_INLINE) {
         e->kind = SHM_INLINED;
@@ -106,6 +106,33 @@ static int fill(struct shm_port *s, const struct port_tx *tx, struct shm_entry *
         copy_iov(shm_ring_data(s->tx, &s->tx_geo) + at, iov, niov);
     }
     return 0;
+}
+
+static bool names(const struct shm_port *s, const struct shm_entry *e, const struct port_taken *what)
+{
+    const uint8_t *qpn = e->head + 5;
+    if (!what->base)
+        return ((uint32_t)qpn[0] << 16 | (uint32_t)qpn[1] << 8 | qpn[2]) == what->dest_qpn;
+    for (uint32_t i = 0; i < e->npieces && i < SHM_PIECES; i++) {
+        const struct shm_piece *p = &e->pieces[i];
+        uintptr_t base = (uintptr_t)what->base, from = (uintptr_t)p->addr;
+        if (p->region < SHM_REGIONS)
+            from += (uintptr_t)s->ours[p->region].base;
+        if (from < base + what->len && base < from + p->len)
+            return true;
+    }
+    return false;
+}
+
+/* The entries that the receiver may not be done with. (What it writes over them harms what it receives alone.) */
+void shm_revoke(struct port *p, const struct port_taken *what)
+{
+    struct shm_port *s = shm_of(p);
+    for (uint32_t i = s->tx_tail; s->tx && i != s->tx_head; i++) {
+        struct shm_entry *e = &s->tx->entries[i & (s->tx_geo.slots - 1)];
+        if (e->kind == SHM_PIECED && names(s, e, what))
+            atomic_store(&e->is_void, 1);
+    }
 }
 
 /* One packet; 1, 0: no room, or -errno. */

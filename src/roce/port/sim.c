@@ -172,9 +172,9 @@ static uint16_t sim_sport(struct port *p, uint16_t wanted)
     return wanted;
 }
 
-static void sim_revoke(struct port *p)
+static void sim_revoke(struct port *p, const struct port_taken *what)
 {
-    (void)p;
+    (void)p, (void)what;
 }
 
 static int sim_join(struct port *p, const struct port_addr *group, bool join)

@@ -273,9 +273,9 @@ static uint64_t udp_deadline(const struct port *p)
     return udp_of(p)->retry_ns;
 }
 
-static void udp_revoke(struct port *p)
+static void udp_revoke(struct port *p, const struct port_taken *what)
 {
-    (void)p;
+    (void)p, (void)what;
 }
 
 static void udp_counters(const struct port *p, struct uroce_counters *add_to)

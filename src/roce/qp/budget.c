@@ -10,6 +10,8 @@
 
 void budget_take(struct qp *qp, uint32_t bytes)
 {
+    if (qp->far_on)
+        return;
     qp->req.charged += bytes;
     qp->e->charged += bytes;
 }
@@ -58,7 +60,7 @@ bool budget_allows(struct qp *qp, uint64_t now, uint32_t bytes)
     struct qp_engine *e = qp->e;
     struct requester *r = &qp->req;
 
-    if (likely(!e->cfg.total_bytes))
+    if (likely(!e->cfg.total_bytes) || qp->far_on)
         return true;
     if (fits(qp, bytes)) {
         r->starve_until = QP_NEVER;
@@ -82,7 +84,7 @@ bool budget_low(const struct qp *qp)
 {
     const struct qp_engine *e = qp->e;
 
-    if (likely(!e->cfg.total_bytes))
+    if (likely(!e->cfg.total_bytes) || qp->far_on)
         return false;
     return e->charged + 2 * qp->mtu > e->cfg.total_bytes || (!list_empty(&e->starved) && qp->req.turn < qp->mtu);
 }

@@ -199,7 +199,9 @@ static enum comp_state take_piece(struct comp_step *s, const struct sq_wqe *w)
             return v == QP_DROP ? COMP_LOST : COMP_ERR_SLOT;
     }
     r = rx_scatter(qp->pd, w->sge, w->nsge, at, rx);
-    return !r ? COMP_ADVANCE : r == -EFAULT ? COMP_ERR_MEMORY : COMP_LOST;
+    if (r == -EFAULT)
+        return COMP_ERR_MEMORY;
+    return r ? COMP_MISSING : COMP_ADVANCE; /* the peer's memory could not be read: it is asked for again */
 }
 
 static enum comp_state take(struct comp_step *s)

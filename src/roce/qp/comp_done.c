@@ -52,6 +52,7 @@ static void retire(struct qp *qp, const struct sq_wqe *w, enum uroce_wc_status s
 
 void comp_fail(struct qp *qp, struct sq_wqe *w, enum uroce_wc_status status, uint32_t vendor)
 {
+    qp_let_go(qp);
     retire(qp, w, status, vendor);
     qp_send_error(qp);
 }

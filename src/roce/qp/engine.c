@@ -51,6 +51,7 @@ int qp_engine_new(const struct qp_engine_config *cfg, struct qp_engine **ret)
     list_init(&e->settle);
     list_init(&e->starved);
     list_init(&e->put_off);
+    list_init(&e->parked);
     e->next_qpn = QP_NUM_FIRST + (uint32_t)rng_below(&e->rng, QP_NUM_END - QP_NUM_FIRST);
     e->qps = calloc(65536, sizeof(struct qp *)); /* untouched pages take no memory */
     e->mads = calloc(QP_MAD_QUEUE, sizeof *e->mads);
@@ -143,11 +144,11 @@ static bool source_ok(const struct qp *qp, const struct qp_rx *rx)
 {
     const struct qp_path *p = &qp->path;
 
+    if (rx->pkt.far)
+        return qp->has_peer_path && qp->peer_path.port_id == rx->path.port_id;
     if (!memcmp(&p->remote, &rx->path.remote, sizeof p->remote) && !memcmp(&p->local, &rx->path.local, sizeof p->local))
         return true;
-    p = &qp->peer_path;
-    return qp->has_peer_path && !memcmp(&p->remote, &rx->path.remote, sizeof p->remote) &&
-           !memcmp(&p->local, &rx->path.local, sizeof p->local);
+    return false;
 }
 
 static void mark_congestion(struct qp *qp, uint64_t now)
@@ -225,7 +226,7 @@ void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx)
 
     e->now = now_ns;
     engine_settle(e);
-    if (p->dest_qp == WIRE_QPN_MULTICAST) {
+    if (p->dest_qp == WIRE_QPN_MULTICAST && !p->far) {
         ud_multicast(e, rx);
         return;
     }
@@ -243,6 +244,8 @@ void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx)
         COUNT(qp, drop_state);
     else if (unlikely(!wire_pkey_match(p->pkey, WIRE_PKEY_DEFAULT)))
         COUNT(qp, drop_pkey);
+    else if (qp->type == UROCE_QPT_UD && p->far)
+        COUNT(qp, drop_source);
     else if (qp->type == UROCE_QPT_UD)
         ud_rx(qp, rx);
     else
@@ -271,6 +274,8 @@ static void tx_cnp(struct qp *qp, struct qp_tx *tx)
     qp->cnp_due = false;
     tx->pkt = (struct wire_pkt){
         .opcode = WIRE_CNP, .becn = true, .migreq = true, .pkey = WIRE_PKEY_DEFAULT, .dest_qp = qp->dest};
+    tx->pkt.far = qp->has_peer_path;
+    tx->path = qp_out_path(qp);
     tx->niov = 0;
     tx->payload_len = 0;
     COUNT(qp, cnp_tx);
@@ -307,8 +312,6 @@ static void pace_sent(struct qp *qp, uint64_t now, uint32_t bytes)
 
 static void tx_finish(struct qp *qp, uint64_t now, struct qp_tx *tx)
 {
-    if (qp->type != UROCE_QPT_UD)
-        tx->path = qp_out_path(qp);
     tx->qpn = qp->num;
     COUNT(qp, tx_pkts);
     if (tx->payload_len) {
@@ -330,6 +333,7 @@ static int whole_runs(const struct qp *qp, int max)
 /* Requests and responses of a queue pair go first in turn, so that neither waits for ever behind the other. */
 static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
 {
+    uint32_t bytes = 0;
     int n = 0;
 
     max = whole_runs(qp, max);
@@ -341,7 +345,7 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
     qp->turn = !qp->turn;
     for (int pass = 0; pass < 2; pass++) {
         bool requests = (pass == 0) == qp->turn;
-        while (n < max) {
+        while (n < max && bytes < QP_BURST_BYTES) {
             struct qp_tx *tx = &ret[n];
             if (pace_hold(qp, now) && (requests || qp->resp.res_pending)) /* acknowledgements do not wait */
                 break;
@@ -350,6 +354,7 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))
                 break;
             tx_finish(qp, now, tx);
+            bytes += tx->payload_len;
             n++;
             if (qp->type == UROCE_QPT_UD) /* the next may go elsewhere */
                 return n;
@@ -387,6 +392,24 @@ static int tx_mads(struct qp_engine *e, struct qp_tx *tx)
     return 1;
 }
 
+static bool is_held(const struct qp_engine *e, uint8_t port_id)
+{
+    return e->held[port_id / 64] >> (port_id % 64) & 1;
+}
+
+void qp_engine_hold(struct qp_engine *e, uint8_t port_id, bool on)
+{
+    struct list *l;
+
+    if (on) {
+        e->held[port_id / 64] |= 1ull << (port_id % 64);
+        return;
+    }
+    e->held[port_id / 64] &= ~(1ull << (port_id % 64));
+    while ((l = list_pop_front(&e->parked)) != NULL) /* those of other full ports go back there in their turn */
+        list_push_back(&e->ready, l);
+}
+
 int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max)
 {
     int n;
@@ -399,6 +422,10 @@ int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int ma
     while (!n && !list_empty(&e->ready)) {
         struct qp *qp = list_entry(e->ready.next, struct qp, ready);
         list_del(&qp->ready);
+        if (unlikely(qp->has_peer_path) && is_held(e, qp->peer_path.port_id)) {
+            list_push_back(&e->parked, &qp->ready);
+            continue;
+        }
         n = tx_run(qp, now_ns, ret, max);
         if (n)
             engine_kick(qp);

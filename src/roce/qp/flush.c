@@ -74,6 +74,12 @@ void qp_send_error(struct qp *qp)
     flush_send(qp);
 }
 
+void qp_let_go(struct qp *qp)
+{
+    if ((qp->has_peer_path || qp->far_on) && qp->e->ops.let_go)
+        qp->e->ops.let_go(qp->e->cfg.ctx, qp->user, NULL, 0);
+}
+
 /*
  * The state is stored before the queues are read, and a post stores its request before it reads the state, both in
  * sequentially consistent order: a request is flushed here, or its post asks for a doorbell, which flushes it.
@@ -83,6 +89,7 @@ void qp_to_error(struct qp *qp)
     if (qp_state(qp) == UROCE_QPS_ERR)
         return;
     comp_sent(qp);
+    qp_let_go(qp);
     atomic_store(&qp->state, UROCE_QPS_ERR);
     qp->req.stop = true;
     req_forget(qp);
@@ -100,6 +107,7 @@ void qp_reset(struct qp *qp)
     struct responder *s = &qp->resp;
     struct reorder a = r->reorder, b = s->reorder;
 
+    qp_let_go(qp);
     list_del(&qp->ready);
     list_del(&qp->settle);
     list_del(&qp->starved);
@@ -113,9 +121,9 @@ void qp_reset(struct qp *qp)
     r->timer = r->rnr_until = r->starve_until = QP_NEVER;
     memset(&qp->attr, 0, sizeof qp->attr);
     qp->attr.port_num = 1;
-    qp->has_peer_path = qp->selective = qp->drained = qp->data_flowed = qp->cnp_due = qp->paced = false;
+    qp->has_peer_path = qp->far_on = qp->selective = qp->drained = qp->cnp_due = qp->paced = false;
     qp->pace_at = qp->cnp_last = 0;
-    qp->peer_mtu = qp->defer = 0;
+    qp->defer = 0;
     atomic_store(&qp->sq_idle, true);
     atomic_store(&qp->state, UROCE_QPS_RESET);
     atomic_store(&qp->sq.done, atomic_load(&qp->sq.tail));

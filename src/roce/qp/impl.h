@@ -63,6 +63,8 @@ struct mem_key *mem_find_index(const struct mem_table *t, uint32_t key);
 uint8_t *mem_local(struct qp_pd *pd, uint32_t lkey, uint64_t addr, uint64_t len, bool write);
 uint8_t *mem_remote(const struct qp *qp, const struct qp_pd *pd, uint32_t rkey, uint64_t va, uint64_t len,
                     unsigned int access);
+/* Its key ends, for peers at least. */
+void mem_let_go(const struct qp_engine *e, const struct mem_key *k);
 /* Local and remote invalidate: 0 or -EACCES. */
 int mem_invalidate(struct qp *qp, struct qp_pd *pd, uint32_t rkey, bool by_peer);
 
@@ -220,7 +222,8 @@ struct resp_res {
     uint32_t npkts;
     uint32_t from, pos, end; /* packets to be sent: counted from first; [from, end), pos is next */
     uint32_t sent;           /* packets before it were sent once at least */
-    uint32_t len, rkey, msn;
+    uint32_t len, rkey, msn, mtu;
+    bool far;
     uint64_t va, orig;
     struct qp_pd *pd;
 };
@@ -269,7 +272,7 @@ struct responder {
     psn24 nak_psn, trigger;
     uint32_t left; /* of a WRITE */
     uint64_t va;
-    uint32_t rkey, offset, dma_len;
+    uint32_t rkey, offset, dma_len, mtu;
     struct qp_srq *srq; /* of the message: the queue pair's, or XRC's */
     struct qp_pd *pd;
     uint64_t value;
@@ -292,8 +295,10 @@ struct qp {
     uint32_t heap_at;     /* index + 1 in e->heap; 0: not there */
     uint64_t heap_key;
     struct qp_path path, peer_path;
-    bool has_peer_path, selective, slots, sig_all, turn, drain_event, drained, data_flowed;
-    uint32_t mtu, dest, window_pkts, window_bytes, ack_every, peer_mtu;
+    /* has_peer_path: packets may come and answers go by peer_path; far_on: requests go by it, none by the other. */
+    bool has_peer_path, far_on, selective, slots, sig_all, turn, drain_event, drained;
+    uint32_t mtu; /* of our requests: path_mtu, or far_mtu with far_on */
+    uint32_t path_mtu, far_mtu, far_window, dest, window_pkts, window_bytes, ack_every;
     struct qp_pd *pd;
     struct qp_cq *send_cq, *recv_cq;
     struct qp_srq *srq;
@@ -336,6 +341,8 @@ struct qp_engine {
     uint32_t nqps, next_qpn, objects;
     struct list ready, settle, starved, put_off;
     bool puts_off;
+    struct list parked; /* by `ready`: their port is full */
+    uint64_t held[4];   /* which ports are, by port_id */
     uint64_t charged, gives; /* bytes on their way, of all queue pairs; how often some came back */
     struct qp **heap;        /* of queue pairs by heap_key */
     uint32_t heap_n, heap_cap;
@@ -394,6 +401,9 @@ void timer_remove(struct qp *qp);
 
 /* modify.c, flush.c */
 void qp_to_error(struct qp *qp);
+void qp_let_go(struct qp *qp);
+/* Which path and packet size the next request has; it changes only while none is outstanding. False: wait for that. */
+bool qp_choose_path(struct qp *qp);
 /* An error of the send queue: ERR for RC and XRC, SQE for UC and UD. */
 void qp_send_error(struct qp *qp);
 void qp_flush(struct qp *qp);

@@ -20,6 +20,9 @@
 /* READs are asked for in parts, so that their responses fit the window; so many parts are under way at most. */
 #define QP_READ_PARTS 4u
 
+/* Payload of the packets of one qp_engine_tx: the packet that reaches it is the last. */
+#define QP_BURST_BYTES (1u << 20)
+
 /* QPN[15:0]: 0 and 1 are special, 65535 is multicast's. */
 #define QP_NUM_FIRST 2u
 #define QP_NUM_END   65535u

@@ -150,6 +150,12 @@ uint8_t *mem_remote(const struct qp *qp, const struct qp_pd *pd, uint32_t rkey, 
     return range(k, va, len);
 }
 
+void mem_let_go(const struct qp_engine *e, const struct mem_key *k)
+{
+    if (e->ops.let_go && k->len)
+        e->ops.let_go(e->cfg.ctx, NULL, k->base, k->len);
+}
+
 int mem_invalidate(struct qp *qp, struct qp_pd *pd, uint32_t rkey, bool by_peer)
 {
     struct mem_key *k = mem_find(&qp->e->keys, rkey);
@@ -165,6 +171,7 @@ int mem_invalidate(struct qp *qp, struct qp_pd *pd, uint32_t rkey, bool by_peer)
     } else if (container_of(k, struct qp_mr, k)->windows) {
         return -EACCES;
     }
+    mem_let_go(qp->e, k);
     k->remote = false; /* of a region, the local rights stay: they are not the peer's to take */
     return 0;
 }
@@ -248,6 +255,7 @@ int qp_mr_rereg(struct qp_mr *mr, unsigned int flags, struct qp_pd *pd, void *ad
     r = describe(&k, pd, addr, len, iova, flags & QP_REREG_ACCESS ? access : k.access);
     if (r)
         return r;
+    mem_let_go(pd->e, &mr->k);
     if (flags & QP_REREG_TRANSLATION) {
         mem_table_del(&pd->e->keys, &mr->k);
         mr->k = k;
@@ -267,6 +275,7 @@ int qp_mr_dereg(struct qp_mr *mr)
     if (mr->windows)
         return -EBUSY;
     mem_table_del(&pd->e->keys, &mr->k);
+    mem_let_go(pd->e, &mr->k);
     pd->refs--;
     pd->e->objects--;
     free(mr);

@@ -69,7 +69,8 @@ static void size_window(struct qp *qp, uint32_t pkts)
     const struct qp_engine_config *c = &qp->e->cfg;
 
     qp->window_pkts = pkts ? pkts : c->window_pkts;
-    qp->window_bytes = c->window_bytes;
+    qp->mtu = qp->far_on ? qp->far_mtu : qp->path_mtu;
+    qp->window_bytes = qp->far_on ? qp->far_window : c->window_bytes;
     if (qp->selective && qp->window_pkts > QP_SACK_RING / 2)
         qp->window_pkts = QP_SACK_RING / 2;
     if (qp->window_bytes < qp->mtu)
@@ -79,7 +80,7 @@ static void size_window(struct qp *qp, uint32_t pkts)
 
 static void enter_rtr(struct qp *qp)
 {
-    qp->mtu = qp->peer_mtu ? qp->peer_mtu : path_bytes(qp);
+    qp->path_mtu = path_bytes(qp);
     qp->dest = qp->attr.dest_qp_num;
     qp->resp.next = psn_make(qp->attr.rq_psn);
     qp->resp.ack_psn = psn_prev(qp->resp.next);
@@ -115,7 +116,7 @@ static void enter(struct qp *qp, uint64_t now, enum uroce_qp_state from, enum ur
     if (to == UROCE_QPS_RTS && from == UROCE_QPS_RTR)
         enter_rts_first(qp);
     if (mask & UROCE_QP_AV)
-        qp->has_peer_path = false;
+        qp_leave_path(qp);
     if (to == UROCE_QPS_RTS) /* after SQE nothing of the send queue is left */
         qp->req.stop = false;
     if (to == UROCE_QPS_SQD && from == UROCE_QPS_RTS)
@@ -154,8 +155,10 @@ int qp_set_peer(struct qp *qp, const struct qp_peer *peer)
     int r = 0;
 
     if (!qp_reliable(qp) || qp_state(qp) < UROCE_QPS_RTR || qp_state(qp) > UROCE_QPS_SQD ||
-        (peer->mtu_bytes && (peer->mtu_bytes < WIRE_MTU_BYTES_MIN || peer->mtu_bytes & 3)))
+        (peer->path &&
+         (peer->mtu_bytes < WIRE_MTU_BYTES_MIN - WIRE_SLOT_ROOM || peer->mtu_bytes > WIRE_FAR_MAX || peer->mtu_bytes & 3)))
         return -EINVAL;
+    engine_settle(qp->e);
     if (peer->selective_repeat && !qp->selective) {
         r = reorder_init(qp->e, &qp->req.reorder);
         if (!r)
@@ -165,16 +168,32 @@ int qp_set_peer(struct qp *qp, const struct qp_peer *peer)
         qp->selective = true;
         qp->req.scanned = qp->req.una;
     }
-    if (!qp->data_flowed) {
-        if (peer->mtu_bytes)
-            qp->mtu = qp->peer_mtu = peer->mtu_bytes;
-        if (peer->path) {
-            qp->peer_path = *peer->path;
-            qp->has_peer_path = true;
-        }
-    } else if (peer->mtu_bytes || peer->path) {
-        r = -EBUSY;
+    if (peer->path && !qp->far_on) { /* else: what is outstanding has that path's packet size */
+        qp->peer_path = *peer->path;
+        qp->far_mtu = peer->mtu_bytes;
+        qp->far_window = peer->window_bytes;
+        qp->has_peer_path = true;
     }
     size_window(qp, peer->window_pkts);
+    engine_kick(qp);
     return r;
+}
+
+void qp_leave_path(struct qp *qp)
+{
+    qp->has_peer_path = false;
+    engine_kick(qp);
+}
+
+bool qp_choose_path(struct qp *qp)
+{
+    const struct requester *r = &qp->req;
+
+    if (likely(qp->far_on == qp->has_peer_path))
+        return true;
+    if (r->wqe_una != r->wqe_next || r->una.v != r->next.v)
+        return false;
+    qp->far_on = qp->has_peer_path;
+    size_window(qp, qp->window_pkts);
+    return true;
 }

@@ -29,8 +29,10 @@ int qp_mw_dealloc(struct qp_mw *mw)
 {
     struct qp_pd *pd = mw->k.pd;
 
-    if (mw->mr)
+    if (mw->mr) {
         mw->mr->windows--;
+        mem_let_go(pd->e, &mw->k);
+    }
     mem_table_del(&pd->e->keys, &mw->k);
     pd->refs--;
     pd->e->objects--;
@@ -83,8 +85,10 @@ static int bind_mw(struct qp *qp, const struct sq_wqe *w)
         return -EACCES;
     if (k->kind == MEM_MW2 && mw->mr)
         return -EACCES; /* to be invalidated first */
-    if (mw->mr)
+    if (mw->mr) {
         mw->mr->windows--;
+        mem_let_go(qp->e, k);
+    }
     if (mr) {
         mr->windows++;
         k->access = w->bind.access;

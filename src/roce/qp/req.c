@@ -164,8 +164,13 @@ int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, str
     struct wire_pkt *p = &tx->pkt;
     uint32_t at, len;
 
-    *p = (struct wire_pkt){
-        .migreq = true, .pkey = WIRE_PKEY_DEFAULT, .dest_qp = qp->dest, .psn = psn_add(w->first, off), .srqn = w->srqn};
+    *p = (struct wire_pkt){.migreq = true,
+                           .pkey = WIRE_PKEY_DEFAULT,
+                           .dest_qp = qp->dest,
+                           .psn = psn_add(w->first, off),
+                           .srqn = w->srqn,
+                           .far = qp->far_on};
+    tx->path = qp->far_on ? &qp->peer_path : &qp->path;
     tx->niov = 0;
     tx->payload_len = 0;
     if (is_read(w)) {
@@ -335,7 +340,7 @@ static bool begin(struct qp *qp, struct sq_wqe *w)
     struct requester *r = &qp->req;
     enum uroce_wc_status status = (enum uroce_wc_status)w->status;
 
-    if (qp_state(qp) == UROCE_QPS_SQD || (w->flags & UROCE_SEND_FENCE && r->rd_count))
+    if (qp_state(qp) == UROCE_QPS_SQD || (w->flags & UROCE_SEND_FENCE && r->rd_count) || !qp_choose_path(qp))
         return false;
     if (is_local(w)) {
         if (w->opcode == UROCE_WR_LOCAL_INV && r->wqe_una != r->wqe_next)
@@ -426,7 +431,6 @@ static void account(struct qp *qp, const struct sq_wqe *w, uint32_t n)
         r->wqe_next++;
         r->off_next = 0;
     }
-    qp->data_flowed = true;
 }
 
 static int tx_build(struct qp *qp, uint64_t now, struct sq_wqe *w, uint32_t n, struct qp_tx *tx)

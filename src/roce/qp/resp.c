@@ -68,17 +68,20 @@ static enum resp_state check_operation(struct step *s)
 static enum resp_state check_length(struct step *s)
 {
     struct qp *qp = s->qp;
+    struct responder *r = &qp->resp;
     uint32_t len = s->p->payload_len;
     bool write = s->op->verb == WIRE_VERB_WRITE;
 
+    if (s->op->first)
+        r->mtu = s->p->far ? qp->far_mtu : qp->path_mtu;
     if (is_rdma_read(s->op))
         return s->p->dma_len > UROCE_MSG_MAX ? RESP_ERR_LENGTH : RESP_CHECK_KEY;
     if (is_atomic(s->op))
         return s->p->va & 7 ? RESP_ERR_LENGTH : RESP_CHECK_KEY;
-    if (s->op->last ? len > qp->mtu || (!len && !s->op->first) : len != qp->mtu)
+    if (s->op->last ? len > r->mtu || (!len && !s->op->first) : len != r->mtu)
         return RESP_ERR_LENGTH;
     if (write) {
-        uint32_t left = s->op->first ? s->p->dma_len : qp->resp.left;
+        uint32_t left = s->op->first ? s->p->dma_len : r->left;
         if (left > UROCE_MSG_MAX || (s->op->last ? left != len : left <= len))
             return RESP_ERR_LENGTH;
     }
@@ -93,7 +96,6 @@ static enum resp_state acknowledge(struct step *s)
         r->comm_est = true;
         engine_event(s->qp->e, UROCE_EVENT_COMM_EST, s->qp->user);
     }
-    s->qp->data_flowed = true;
     r->next = psn_add(r->next, s->npsn);
     if (!is_rdma_read(s->op) && !is_atomic(s->op)) {
         r->ack_psn = s->p->psn;
@@ -119,7 +121,15 @@ static void nak(struct qp *qp, uint8_t syndrome)
     engine_kick(qp);
 }
 
-/* Past a gap: kept (selective repeat), or the gap is told, once. */
+static void nak_sequence(struct qp *qp)
+{
+    if (qp->resp.nak_sent)
+        return;
+    qp->resp.nak_sent = true;
+    nak(qp, wire_syndrome_nak(WIRE_NAK_SEQ));
+}
+
+/* Past a gap: kept (selective repeat), or the gap is told, once; so it is when a packet is too large to be kept. */
 static enum resp_state gap(struct step *s)
 {
     struct qp *qp = s->qp;
@@ -127,16 +137,15 @@ static enum resp_state gap(struct step *s)
     bool dup;
 
     COUNT(qp, out_of_order);
-    if (qp->selective) {
+    if (qp->selective && s->p->payload_len <= WIRE_PAYLOAD_MAX) {
         if (reorder_put(qp->e, &r->reorder, r->next, s->rx, &dup)) {
             r->trigger = s->p->psn;
             r->sack_dup = dup;
             r->ack_due = true;
             engine_kick(qp);
         }
-    } else if (!r->nak_sent) {
-        r->nak_sent = true;
-        nak(qp, wire_syndrome_nak(WIRE_NAK_SEQ));
+    } else {
+        nak_sequence(qp);
     }
     return RESP_DONE;
 }
@@ -149,9 +158,11 @@ static enum resp_state rnr(struct step *s)
     return RESP_DONE;
 }
 
+/* Of a payload that could not be fetched the peer learns at once: no gap may ever tell it. */
 static enum resp_state lost(struct step *s)
 {
-    (void)s;
+    if (s->rx->copy)
+        nak_sequence(s->qp);
     return RESP_DONE;
 }
 

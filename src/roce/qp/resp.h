@@ -71,9 +71,9 @@ enum resp_state resp_execute(struct step *s);
 enum resp_state resp_complete(struct step *s);
 enum resp_state resp_duplicate(struct step *s);
 /* Packets of the READ of so many bytes. */
-static inline uint32_t resp_read_pkts(const struct qp *qp, uint32_t len)
+static inline uint32_t resp_read_pkts(uint32_t mtu, uint32_t len)
 {
-    return len ? (len - 1) / qp->mtu + 1 : 1;
+    return len ? (len - 1) / mtu + 1 : 1;
 }
 
 #endif

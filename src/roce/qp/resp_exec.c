@@ -127,6 +127,8 @@ static void res_add(struct step *s, bool atomic, uint32_t npkts)
                                                                                  .npkts = npkts,
                                                                                  .end = npkts,
                                                                                  .len = s->p->dma_len,
+                                                                                 .mtu = r->mtu,
+                                                                                 .far = s->p->far,
                                                                                  .rkey = s->p->rkey,
                                                                                  .msn = (r->msn + 1) & UROCE_PSN_MASK,
                                                                                  .va = s->p->va,
@@ -197,7 +199,7 @@ enum resp_state resp_execute(struct step *s)
     case WIRE_VERB_WRITE:
         return write_piece(s);
     case WIRE_VERB_READ:
-        res_add(s, false, resp_read_pkts(s->qp, s->p->dma_len));
+        res_add(s, false, resp_read_pkts(s->qp->resp.mtu, s->p->dma_len));
         return RESP_COMPLETE;
     default:
         atomic_do(s);
@@ -233,8 +235,8 @@ enum resp_state resp_complete(struct step *s)
 /* The READ again, from memory; it may begin later and end earlier than the first time. */
 static void read_again(struct qp *qp, struct resp_res *res, const struct wire_pkt *p)
 {
-    uint32_t from = psn_dist(p->psn, res->first), end = from + resp_read_pkts(qp, p->dma_len);
-    uint64_t at = (uint64_t)from * qp->mtu;
+    uint32_t from = psn_dist(p->psn, res->first), end = from + resp_read_pkts(res->mtu, p->dma_len);
+    uint64_t at = (uint64_t)from * res->mtu;
 
     if (res->atomic || p->rkey != res->rkey || p->va != res->va + at || at > res->len || p->dma_len > res->len - at ||
         end > res->npkts)

@@ -33,7 +33,9 @@ static void head(const struct qp *qp, struct qp_tx *tx, uint8_t rc_opcode, psn24
                                 .dest_qp = qp->dest,
                                 .psn = psn,
                                 .syndrome = syndrome,
-                                .msn = msn};
+                                .msn = msn,
+                                .far = qp->has_peer_path};
+    tx->path = qp_out_path(qp);
     tx->niov = 0;
     tx->payload_len = 0;
 }
@@ -47,8 +49,8 @@ static void done(struct responder *r, struct resp_res *res)
 /* 1, or 0: the memory is not the peer's to read any more. */
 static int tx_read(struct qp *qp, struct resp_res *res, struct qp_tx *tx)
 {
-    uint32_t i = res->pos, at = (uint32_t)min_u64((uint64_t)i * qp->mtu, res->len);
-    uint32_t len = (uint32_t)min_u64(qp->mtu, res->len - at);
+    uint32_t i = res->pos, at = (uint32_t)min_u64((uint64_t)i * res->mtu, res->len);
+    uint32_t len = (uint32_t)min_u64(res->mtu, res->len - at);
     bool first = i == res->from, last = i + 1 == res->end;
     uint8_t *src = mem_remote(qp, res->pd, res->rkey, res->va + at, len, UROCE_ACCESS_REMOTE_READ);
 
@@ -58,6 +60,10 @@ static int tx_read(struct qp *qp, struct resp_res *res, struct qp_tx *tx)
          first ? (last ? WIRE_RC_READ_RESP_ONLY : WIRE_RC_READ_RESP_FIRST)
                : (last ? WIRE_RC_READ_RESP_LAST : WIRE_RC_READ_RESP_MIDDLE),
          psn_add(res->first, i), credit_syndrome(qp), res->msn);
+    if (res->far) {
+        tx->pkt.far = true;
+        tx->path = &qp->peer_path;
+    }
     tx->iov[0] = (struct iovec){src, len};
     tx->niov = len > 0;
     tx->payload_len = tx->pkt.payload_len = len;

@@ -20,7 +20,8 @@ struct raw_hello {
     be64 instance;
     uint8_t machine[16], cookie[16];
     char name[WIRE_HELLO_NAME_BYTES];
-    uint8_t zero4[88];
+    be32 far_bytes;
+    uint8_t zero4[84];
 };
 
 static_assert(sizeof(struct wire_mad_raw) == WIRE_MAD_HEAD_BYTES, "layout");
@@ -83,10 +84,11 @@ int wire_hello_encode(const struct wire_hello *h, uint8_t ret_mad[WIRE_MAD_BYTES
         .uid = put_be32(h->uid),
         .sack_bits = put_be16(h->sack_bits),
         .instance = put_be64(h->instance),
+        .far_bytes = put_be32(h->far_bytes),
     };
     size_t name = strnlen(h->name, sizeof h->name);
 
-    if ((h->kind != WIRE_HELLO_ASK && h->kind != WIRE_HELLO_ANSWER) || (h->src_qp | h->dest_qp) >> 24 ||
+    if (h->kind < WIRE_HELLO_ASK || h->kind > WIRE_HELLO_BOUND || (h->src_qp | h->dest_qp) >> 24 ||
         name == sizeof h->name)
         return -EINVAL;
     memcpy(r.machine, h->machine, sizeof r.machine);
@@ -112,7 +114,7 @@ int wire_hello_decode(const void *data, size_t len, struct wire_hello *ret_hello
         return -ENOMSG;
     if (!r.version)
         return -EPROTONOSUPPORT;
-    if ((r.kind != WIRE_HELLO_ASK && r.kind != WIRE_HELLO_ANSWER) || (get_be32(r.src_qp) | get_be32(r.dest_qp)) >> 24 ||
+    if (r.kind < WIRE_HELLO_ASK || r.kind > WIRE_HELLO_BOUND || (get_be32(r.src_qp) | get_be32(r.dest_qp)) >> 24 ||
         !memchr(r.name, 0, sizeof r.name))
         return -EPROTO;
     h = (struct wire_hello){
@@ -125,6 +127,7 @@ int wire_hello_decode(const void *data, size_t len, struct wire_hello *ret_hello
         .uid = get_be32(r.uid),
         .sack_bits = get_be16(r.sack_bits),
         .instance = get_be64(r.instance),
+        .far_bytes = get_be32(r.far_bytes),
     };
     memcpy(h.machine, r.machine, sizeof h.machine);
     memcpy(h.cookie, r.cookie, sizeof h.cookie);

@@ -71,6 +71,13 @@ struct port_rx {
     uint32_t remote_len;
 };
 
+/* What packets name and nobody may read any more: payload in a piece of memory; base NULL: all of one queue pair's. */
+struct port_taken {
+    const void *base;
+    size_t len;
+    uint32_t dest_qpn;
+};
+
 enum port_id_rule {
     PORT_ID_ZERO_THEN_K, /* packet k of a run has IPv4 id k: an unconnected socket with DF, segments counted (udp) */
     PORT_ID_TOLD,        /* the port takes any: the sender says 0 (sim, shm) */
@@ -109,10 +116,10 @@ struct port_ops {
     uint16_t (*sport)(struct port *p, uint16_t wanted);
     /*
      * Memory that packets handed to send name is about to be used for something else although no answer came (a queue
-     * pair went to ERR or away, a region was deregistered): packets that the peer has not read yet are lost. Costs a
-     * retransmission on other queue pairs. Nothing to do for udp and sim, which have copied.
+     * pair went to ERR or away, a region was deregistered): those that the peer has not read yet are lost. Nothing to
+     * do for udp and sim, which have copied.
      */
-    void (*revoke)(struct port *p);
+    void (*revoke)(struct port *p, const struct port_taken *what);
     int (*join)(struct port *p, const struct port_addr *group, bool join); /* multicast; -EOPNOTSUPP */
     void (*counters)(const struct port *p, struct uroce_counters *add_to);
     void (*close)(struct port *p);
@@ -156,9 +163,9 @@ static inline uint16_t port_sport(struct port *p, uint16_t wanted)
     return p->ops->sport(p, wanted);
 }
 
-static inline void port_revoke(struct port *p)
+static inline void port_revoke(struct port *p, const struct port_taken *what)
 {
-    p->ops->revoke(p);
+    p->ops->revoke(p, what);
 }
 
 static inline int port_join(struct port *p, const struct port_addr *group, bool join)
@@ -314,10 +321,20 @@ int port_shm_open(const struct port_shm_config *cfg, struct port **ret, char *er
 /* 1: the peer has opened its end; 0: not yet; -errno as recv. */
 int port_shm_ready(const struct port *p);
 /*
+ * True: 64 packets with PORT_SHM_ROOM bytes of payload can be sent. False: not now, and it goes on as after a send that
+ * was refused.
+ */
+#define PORT_SHM_ROOM (2u << 20)
+bool port_shm_room(struct port *p);
+/* The descriptor is readable: what the peer said is read (recv does so only now and then). */
+void port_shm_look(struct port *p);
+/*
  * Memory of the device's allocator: a memfd, mapped at base from its begin, with F_SEAL_SHRINK (-EINVAL else): both
  * sides map it, so that payload in it is copied once. -EAGAIN: the peer does not read its socket now; -ENOSPC: 64 there
  * are.
  */
 int port_shm_share(struct port *p, int memfd, const void *base, size_t len);
+/* That memory is about to go. The peer lets go of it when it next receives. */
+void port_shm_unshare(struct port *p, const void *base);
 
 #endif

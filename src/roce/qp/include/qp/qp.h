@@ -102,6 +102,12 @@ struct qp_engine_ops {
      */
     enum qp_verdict (*payload)(void *ctx, void *qp_user, const struct qp_payload *p, uint64_t *ret_value,
                                bool *ret_has_value);
+    /*
+     * May be NULL. What packets name and a port has not copied yet may be something else when this returns: of a queue
+     * pair with a second path, whose requests are about to complete though the peer did not answer; or (qp_user NULL)
+     * of memory whose key ends.
+     */
+    void (*let_go)(void *ctx, void *qp_user, const void *base, size_t len);
     /* May be NULL. The last queue pair has left a multicast group. */
     void (*group_left)(void *ctx, const union uroce_gid *group);
     /* May be NULL. Each step of the state machines of a received packet, for tests and traces: "resp", "CHECK_PSN". */
@@ -165,7 +171,7 @@ struct qp_tx {
     struct iovec iov[UROCE_SGE_MAX];
     int niov;
     uint32_t payload_len;       /* sum of iov; the pad is pkt's */
-    const struct qp_path *path; /* equal for all packets of one call */
+    const struct qp_path *path; /* of one call's packets: the queue pair's, or its second one */
     uint32_t qpn;               /* sender */
     bool retransmit, ecn_capable;
 };
@@ -180,6 +186,8 @@ int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int ma
  * that what the program sends next goes before them. True: some wait.
  */
 bool qp_engine_put_off(struct qp_engine *e, bool on);
+/* No packets of queue pairs whose second path has that port_id are given out while it is on: the port is full. */
+void qp_engine_hold(struct qp_engine *e, uint8_t port_id, bool on);
 /* Lets the engine look at the queues of a queue pair when a post function said that it needs it. */
 void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp);
 /* UINT64_MAX: none. */
@@ -257,7 +265,7 @@ struct qp_init {
 int qp_create(struct qp_engine *e, const struct qp_init *init, struct qp **ret);
 /*
  * attr members by mask, checked against IBTA table 96 (see uroce_qp_attr_mask): -EINVAL, and nothing has changed. path:
- * attr->ah_attr resolved by the caller; looked at with UROCE_QP_AV. path_mtu may be exceeded by qp_set_peer.
+ * attr->ah_attr resolved by the caller; looked at with UROCE_QP_AV, and ends a second path.
  */
 int qp_modify(struct qp *qp, uint64_t now_ns, const struct uroce_qp_attr *attr, unsigned int mask,
               const struct qp_path *path);
@@ -280,15 +288,23 @@ int qp_post_recv(struct qp *qp, const struct uroce_recv_wr *wr, const struct uro
 /* How many send requests the queue would take now: more than before at most, if nobody else posts. */
 uint32_t qp_send_room(const struct qp *qp);
 
-/* What is learnt of the peer after the hello (RC, XRC): both ends set it, or neither. */
+/* What is learnt of the peer after the hello (RC, XRC). */
 struct qp_peer {
     bool selective_repeat;
-    uint32_t mtu_bytes;         /* payload of a packet between these ends (shm: up to 1 MiB); 0: the path MTU */
-    uint32_t window_pkts;       /* 0: the engine's */
-    const struct qp_path *path; /* another path (shm) for the same peer, or NULL */
+    uint32_t window_pkts; /* 0: the engine's */
+    /*
+     * A second path to the same peer (shm), or NULL. By it (wire_pkt.far) go requests, from the moment when none is
+     * outstanding on the first, and what answers. A message that arrives by it has packets of mtu_bytes, a READ as well,
+     * so that both ends name the same number; they need not do so at the same time. What is on its way does not count
+     * in the engine's total_bytes, but in window_bytes.
+     */
+    const struct qp_path *path;
+    uint32_t mtu_bytes, window_bytes;
 };
-/* -EBUSY: data has flowed already; mtu_bytes and the path stay, selective_repeat is taken. */
+/* May come at any time in RTR, RTS and SQD, also while data flows. */
 int qp_set_peer(struct qp *qp, const struct qp_peer *peer);
+/* The second path has ended: back to the first. Requests that are outstanding on the second are lost. */
+void qp_leave_path(struct qp *qp);
 /* From now on ops->payload is called for this queue pair. */
 void qp_set_slots(struct qp *qp, bool on);
 

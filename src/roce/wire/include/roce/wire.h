@@ -48,7 +48,8 @@ struct wire_pkt {
     uint16_t sack_bits;
     psn24 sack_trigger;
 
-    bool far; /* the payload lies elsewhere (shared memory), and may have WIRE_FAR_MAX bytes */
+    /* Of a way without datagrams (shared memory): the payload may have WIRE_FAR_MAX bytes, and may lie elsewhere. */
+    bool far;
     uint32_t payload_len;
     const uint8_t *payload; /* borrowed: decode points into the packet; wire_encode_head does not read it */
     uint32_t icrc;          /* decode only: as received, not yet verified */

@@ -52,7 +52,7 @@ int wire_mad_decode(const void *data, size_t len, struct wire_mad *ret_mad);
  *         36     1  0
  *         37     3  OUI 02-55-52 (locally administered: "UR")
  *         40     1  version: 1. Fields are only added, in reserved bytes, with a capability bit that says so
- *         41     1  kind: 1 ask, 2 answer
+ *         41     1  kind: 1 ask, 2 answer; over shared memory: 3 bind, 4 bound
  *         42     2  0
  *         44     4  capabilities, WIRE_HELLO_*
  *         48     4  the sender's QPN
@@ -62,9 +62,10 @@ int wire_mad_decode(const void *data, size_t len, struct wire_mad *ret_mad);
  *         62     2  0
  *         64     8  instance: random, once a process; another one means that the peer has started anew
  *         72    16  machine: equal on both ends when they run under one kernel (boot id)
- *         88    16  cookie to be shown at the rendezvous, random, one a QP
+ *         88    16  cookie of the sender's QP, random; in a bind that of the receiver's, which it shows to have heard
  *        104    64  rendezvous: path of a Unix socket, NUL padded; empty without WIRE_HELLO_SHM
- *        168    88  0
+ *        168     4  bind, bound: bytes of a packet's payload that the sender takes by shared memory; else 0
+ *        172    84  0
  */
 #define WIRE_OUI_UROCE        0x025552u
 #define WIRE_HELLO_VERSION    1u
@@ -73,7 +74,7 @@ int wire_mad_decode(const void *data, size_t len, struct wire_mad *ret_mad);
 #define WIRE_HELLO_SHM        (1u << 1) /* has a shared-memory rendezvous */
 #define WIRE_HELLO_NAME_BYTES 64u
 
-enum wire_hello_kind { WIRE_HELLO_ASK = 1, WIRE_HELLO_ANSWER = 2 };
+enum wire_hello_kind { WIRE_HELLO_ASK = 1, WIRE_HELLO_ANSWER, WIRE_HELLO_BIND, WIRE_HELLO_BOUND };
 
 struct wire_hello {
     uint64_t tid;
@@ -85,6 +86,7 @@ struct wire_hello {
     uint16_t sack_bits;
     uint64_t instance;
     uint8_t machine[16], cookie[16];
+    uint32_t far_bytes;
     char name[WIRE_HELLO_NAME_BYTES]; /* NUL terminated, so 63 bytes at most */
 };
 
