@@ -68,6 +68,7 @@ static inline uint32_t cf_chunk_size(const struct pst_cont *c)
  * counted), or what the store says. c: this filter's container. Waits for the store below.
  */
 int cf_key_get(struct cf *cf, struct pst_cont *c, uint64_t ino, bool create, uint8_t ret_key[SEAL_KEY]);
+struct header_place cf_header_place(const struct pst_cont *c, uint64_t ino);
 void cf_key_drop(struct cf *cf, struct pst_cont *c, uint64_t ino);
 int cf_keys_init(struct cf *cf);
 void cf_keys_done(struct cf *cf);

@@ -58,7 +58,7 @@ static struct cf_key *entry(struct cf *cf, const struct pst_cont *c, uint64_t in
     return &cf->keys[mix(c->info.id, ino, 0) % CF_KEYS];
 }
 
-static struct header_place place_of(const struct pst_cont *c, uint64_t ino)
+struct header_place cf_header_place(const struct pst_cont *c, uint64_t ino)
 {
     struct header_place at = {.ino = ino};
 
@@ -102,7 +102,7 @@ static int refuse_header(struct cf *cf, const struct pst_cont *c, uint64_t ino, 
 /* Reads the header and opens it. */
 static int fetch(struct cf *cf, struct pst_cont *c, uint64_t ino, uint8_t ret_key[SEAL_KEY])
 {
-    const struct header_place at = place_of(c, ino);
+    const struct header_place at = cf_header_place(c, ino);
     uint8_t header[HEADER_BYTES + 1];
     int64_t n = pst_store_getxattr(c->next, &trusted, ino, HEADER_XATTR, header, sizeof header);
     bool old;
@@ -118,7 +118,7 @@ static int fetch(struct cf *cf, struct pst_cont *c, uint64_t ino, uint8_t ret_ke
 /* Only the first of several instances that try succeeds; the others find its header then. */
 static int make(struct cf *cf, struct pst_cont *c, uint64_t ino)
 {
-    const struct header_place at = place_of(c, ino);
+    const struct header_place at = cf_header_place(c, ino);
     uint8_t header[HEADER_BYTES], key[SEAL_KEY];
     int r;
 
@@ -160,7 +160,7 @@ int cf_key_get(struct cf *cf, struct pst_cont *c, uint64_t ino, bool create, uin
  */
 static int keep(struct cf *cf, struct pst_cont *c, uint64_t ino, const uint8_t key[SEAL_KEY])
 {
-    const struct header_place at = place_of(c, ino);
+    const struct header_place at = cf_header_place(c, ino);
     uint8_t header[HEADER_BYTES], now[SEAL_KEY];
     int r = fetch(cf, c, ino, now);
 

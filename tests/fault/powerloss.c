@@ -4,6 +4,9 @@
  * it, the store is opened on it, and everything acknowledged before that moment must be there, whole, and `check`
  * clean. One series with all flushes removed must fail: else this test would prove nothing.
  *
+ * With PENSTOCK_TEST_FILTERS, filters separated by spaces lie on the store. A write is whole per chunk there, so that
+ * what is overwritten and appended stays within chunks.
+ *
  * The same writer is also killed (SIGKILL) at random moments on an ordinary file system, where its marks go to a file.
  *
  * usage: powerloss power|kill [STATES [SEED]]
@@ -12,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/util.h"
+#include "filter/filter.h"
 #include "local/local_store.h"
 #include "store/store.h"
 
@@ -61,11 +65,15 @@ static enum slot_kind slot_kind(int s)
     return s < 4 ? OVERWRITE : s < 6 ? APPEND : s < 9 ? REPLACE : s < 10 ? RENAME : XATTR;
 }
 
+#define APPENDS_END 6
+static const char *filters; /* separated by spaces; NULL: none */
+
 static size_t slot_len(int s)
 {
     /* The attributes are long so that the log fills and checkpoints happen. */
     static const size_t len[SLOTS] = {100, 5000, 70001, 300000, 333, 9000, 4096, 10, 150000, 77, 65000, 60000};
-    return len[s];
+    static const size_t within[APPENDS_END] = {100, 5000, 60001, 40000, 512, 8192};
+    return filters && s < APPENDS_END ? within[s] : len[s];
 }
 
 /* The bytes of version v of slot s: the version first, then a stream that depends on both. */
@@ -88,6 +96,16 @@ struct work {
 /* Of the same boot, but after a loss of power it is of another: the store would not read it. */
 static bool recent;
 
+static void push_filters(struct work *w)
+{
+    char copy[300], err[256] = "", *save = NULL;
+
+    snprintf(copy, sizeof copy, "%s", filters ? filters : "");
+    for (char *f = strtok_r(copy, " ", &save); f; f = strtok_r(NULL, " ", &save))
+        if (filter_push(f, w->st, &w->st, err, sizeof err))
+            die("%s", err);
+}
+
 static void open_store(struct work *w, const char *dir, bool create)
 {
     char url[512], err[512] = "";
@@ -101,6 +119,7 @@ static void open_store(struct work *w, const char *dir, bool create)
     r = pst_backend_open(url, opts, ARRAY_SIZE(opts), &w->st, err, sizeof err);
     if (r)
         die("open %s: %s: %s", dir, err_name(r), err);
+    push_filters(w);
     if (create) {
         struct pst_pool_info pi;
         struct pst_cont_info ci;
@@ -574,6 +593,7 @@ int main(int argc, char **argv)
     if (!mkdtemp(base))
         die("mkdtemp: %s", strerror(errno));
     recent = !power;
+    filters = getenv("PENSTOCK_TEST_FILTERS");
     pst_backend_register(&pst_local_backend);
     r = power ? power_main(base, states, seed) : kill_main(base, states, seed);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'%s", base, power && r ? "/disk*" : "");

@@ -1,5 +1,6 @@
 # For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
-# PENSTOCK names the command under test, PENSTOCK_TEST_PROVIDER the libfabric provider of its servers. Everything is removed at the end, whatever happens.
+# PENSTOCK names the command under test, PENSTOCK_TEST_PROVIDER the libfabric provider of its servers, PENSTOCK_TEST_FILTERS
+# their filters, separated by spaces. Everything is removed at the end, whatever happens.
 set -euo pipefail
 # In a mount namespace of its own: a namespace that someone else starts meanwhile would take a copy of our mounts along, and
 # keep them alive after the unmount.
@@ -65,7 +66,9 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 
 # serve_store [options]: a server for $T/server-store on $SERVER, in the background: $SERVER_PID
 serve_store() {
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off \
+    local f filters=()
+    for f in ${PENSTOCK_TEST_FILTERS:-}; do filters+=(--filter "$f"); done
+    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off "${filters[@]}" \
         ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >>"$T/server.log" 2>&1 &
     SERVER_PID=$!
     PIDS+=("$SERVER_PID")

@@ -81,7 +81,10 @@ def sparse(d):
 @step
 def fallocate_and_punch(d):
     fd = os.open(f"{d}/fa", os.O_RDWR | os.O_CREAT)
-    out = [attempt(fallocate, fd, 0, 0, 1 << 20), os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512 >= 1 << 20]
+    # Where chunks are stored in another form, space cannot be reserved (docs/filters.md).
+    reserves = not os.environ.get("PENSTOCK_TEST_FILTERS")
+    out = [attempt(fallocate, fd, 0, 0, 1 << 20), os.fstat(fd).st_size,
+           not reserves or os.fstat(fd).st_blocks * 512 >= 1 << 20]
     out += [attempt(fallocate, fd, KEEP, 1 << 20, 1 << 20), os.fstat(fd).st_size]
     os.pwrite(fd, b"z" * (1 << 20), 0)
     out += [attempt(fallocate, fd, KEEP | PUNCH, 4096, 100000), os.pread(fd, 1 << 20, 0) ==

@@ -64,4 +64,14 @@ const struct filter_type *filter_type(size_t i);
  */
 int filter_push(const char *spec, struct pst_store *next, struct pst_store **ret, char *err, size_t err_size);
 
+/*
+ * A new tenant key, which is `crypt`'s current one, the earlier one among its old ones: wraps the data keys of all objects
+ * of a container, which was opened by the topmost filter, by the current one; no data is rewritten. It may be
+ * repeated, and files may be in use. 0, -EINVAL: the filter is not there; else the first error: the others were done.
+ */
+struct filter_rewrapped {
+    uint64_t changed, current, failed;
+};
+int filter_rewrap(struct pst_cont *c, struct filter_rewrapped *ret);
+
 #endif
