@@ -40,7 +40,7 @@ def close_to_open():
         assert os.stat(f"{dst}/cto").st_size == len(body)
 
 
-def appends(mounts, log):
+def appends(mounts, log, lines=lines):
     """A writer for each of the mounts, which may be the same one."""
     procs = []
     for n, m in enumerate(mounts):
@@ -61,7 +61,7 @@ def appends_of_two_mounts():
 
 
 def appends_of_four_processes_of_one_mount():
-    appends((a,) * 4, "log4")
+    appends((a,) * 4, "log4", lines // 4)
 
 
 def appends_on_open_handles():
