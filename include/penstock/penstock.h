@@ -25,7 +25,8 @@
  * about the calling thread's last failure. Errors that any call may return, beside those listed with it:
  *   -EINVAL     an argument outside what this page says
  *   -EIO        stored data is damaged, or the store stopped after a disk error
- *   -ETIMEDOUT  the server did not answer within the time-out of the connection
+ *   -ETIMEDOUT  the server did not answer within the time-out of the connection: a change may have happened or not, and
+ *               does not happen any more once a later change has succeeded
  *   -ECHILD     the handle belongs to this process's parent (see FORK)
  *   -ENOMEM
  *
@@ -314,7 +315,7 @@ int pst_aio_fsync(struct pst_file *file, struct pst_eq *eq, void *cookie);
 /*
  * Asks for an early end of all operations of eq with this cookie. The event comes in every case, and only with it the
  * memory is the caller's again: no byte lands in it later. Its result is -ECANCELED, or what it would have been; a
- * write that was cancelled may have happened or not. Returns how many were under way.
+ * write that was cancelled may have happened or not, as after -ETIMEDOUT. Returns how many were under way.
  */
 int pst_aio_cancel(struct pst_eq *eq, void *cookie);
 

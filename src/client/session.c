@@ -53,6 +53,17 @@ static int check_old(struct session *s)
     return r;
 }
 
+/* Lock not held. The session is left where a change was given up in it, though the server still has it. */
+static void leave_given_up(struct session *s)
+{
+    scoped_lock(&s->lock);
+    if (s->dead || session_is_sound(s, s->epoch))
+        return;
+    s->dead = true;
+    s->has_old = true;
+    memcpy(s->old_id, s->facts.id, sizeof s->old_id);
+}
+
 /* Stream, then session, then what was open in it. Lock not held. 0: calls may go. */
 static int establish(struct session *s)
 {
@@ -66,6 +77,7 @@ static int establish(struct session *s)
         log_debug("%s", err);
         return r;
     }
+    leave_given_up(s);
     if (!s->dead) {
         r = check_old(s);
         if (r < 0 && !s->dead)
@@ -83,7 +95,7 @@ static int establish(struct session *s)
     if (resume)
         s->hooks.resume(s->hooks.user);
     pthread_mutex_lock(&s->lock);
-    r = s->stream_over ? -ECONNRESET : 0;
+    r = s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
     if (r == 0) {
         s->resuming = false;
         s->up = true;
@@ -94,6 +106,9 @@ static int establish(struct session *s)
     if (r == 0) {
         log_info("%s: connected again%s", s->addr, resume ? ", in a new session" : "");
         s->hooks.changed(s->hooks.user);
+        if (s->has_old) /* only now: what was open in it has been opened in the new one */
+            session_net_close(s, s->old_id);
+        s->has_old = false;
     }
     return r;
 }

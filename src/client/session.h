@@ -85,6 +85,9 @@ struct session {
     struct list callers;  /* struct session_waiter.caller */
     struct session_facts facts;
     uint64_t epoch, reconnects;
+    _Atomic uint64_t given_up; /* newest epoch in which a change was given up: no more are sent in it */
+    bool has_old;              /* keeper only: a session that it left behind, alive */
+    uint8_t old_id[SESSION_ID_BYTES];
     uint64_t renew_at_ns;
     struct list tickets;           /* wanted */
     struct session_ticket *ticket; /* being fetched */
@@ -138,6 +141,7 @@ void session_cond_init(pthread_cond_t *c);
 /* Until calls may go; lock held. 0, -ETIMEDOUT. */
 int session_wait_up(struct session *s, uint64_t deadline_ns);
 void session_broken(struct session *s); /* lock held */
+void session_give_up_locked(struct session *s, uint64_t epoch);
 
 /* session_slots.c; lock held. -ETIMEDOUT. */
 int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot, uint64_t *ret_seq);

@@ -39,6 +39,26 @@ void session_broken(struct session *s)
     pthread_cond_signal(&s->work);
 }
 
+void session_give_up_locked(struct session *s, uint64_t epoch)
+{
+    if (epoch <= atomic_load(&s->given_up))
+        return;
+    atomic_store(&s->given_up, epoch);
+    if (epoch == s->epoch)
+        session_broken(s);
+}
+
+void session_give_up(struct session *s, uint64_t epoch)
+{
+    scoped_lock(&s->lock);
+    session_give_up_locked(s, epoch);
+}
+
+bool session_is_sound(const struct session *s, uint64_t epoch)
+{
+    return epoch > atomic_load(&s->given_up);
+}
+
 /* ---- sending ---- */
 
 static void fill_cred(const struct pst_cred *in, PB(Cred) *c)
@@ -122,8 +142,10 @@ static int round_trip(struct session *s, struct session_call *c, uint64_t deadli
     epoch = s->epoch;
     session_waiter_init(s, &w);
     r = send_waiting(s, c, &w.a, deadline_ns);
-    if (r == 0)
+    if (r == 0) {
+        c->epoch = epoch;
         r = session_wait_reply(s, &w, deadline_ns);
+    }
     session_waiter_done(&w);
     if (r < 0)
         return r;
@@ -134,7 +156,6 @@ static int round_trip(struct session *s, struct session_call *c, uint64_t deadli
         w.reply = NULL;
     }
     c->reply = w.reply;
-    c->epoch = epoch;
     return w.err;
 }
 
@@ -150,6 +171,7 @@ int session_call(struct session *s, struct session_call *c)
         fill_cred(c->cred, &cred);
         c->header->cred = &cred;
     }
+    c->epoch = 0;
     scoped_lock(&s->lock);
     if (c->record) {
         r = session_slot_get(s, deadline, &slot, &id.sequence);
@@ -165,6 +187,8 @@ int session_call(struct session *s, struct session_call *c)
             session_broken(s);
         }
     } while (r == -ECONNRESET && !c->resume);
+    if (c->record && r == -ETIMEDOUT && c->epoch)
+        session_give_up_locked(s, c->epoch);
     if (c->record)
         session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
     c->header->cred = NULL;

@@ -45,12 +45,11 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     PB(AdminHeader) *h = ((struct with_header *)req)->header;
     struct session_channel *ch;
     uint8_t id[SESSION_ID_BYTES];
-    uint64_t epoch;
     int r = resume ? 0 : session_wait_up(s, deadline_ns);
 
     if (r < 0)
         return r;
-    epoch = s->epoch;
+    *ret_epoch = s->epoch;
     memcpy(id, s->facts.id, sizeof id);
     h->session = (ProtobufCBinaryData){sizeof id, id};
     ch = session_channel_ref(s);
@@ -58,10 +57,8 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     r = once(ch, path, req, deadline_ns, reply, ret);
     session_channel_unref(s, ch);
     pthread_mutex_lock(&s->lock);
-    if (r == -ESTALE && !resume && session_was_dead(s, epoch, deadline_ns))
+    if (r == -ESTALE && !resume && session_was_dead(s, *ret_epoch, deadline_ns))
         r = -ECONNRESET;
-    if (ret_epoch)
-        *ret_epoch = epoch;
     return r;
 }
 
@@ -71,7 +68,7 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
     PB(Cred) c = PENSTOCK__V1__CRED__INIT;
-    uint64_t deadline = now_ns() + s->timeout_ns, pause = BACKOFF_MIN_NS;
+    uint64_t deadline = now_ns() + s->timeout_ns, pause = BACKOFF_MIN_NS, epoch = 0;
     uint32_t slot = 0;
     int r;
 
@@ -93,12 +90,16 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     }
     for (;;) {
         id.attempt++;
-        r = round_trip(s, path, req, deadline, resume, reply, ret, ret_epoch);
+        r = round_trip(s, path, req, deadline, resume, reply, ret, &epoch);
         if (r != -ECONNRESET || resume)
             break;
         session_wait(&s->changed, &s->lock, min_u64(deadline, now_ns() + pause));
         pause = min_u64(2 * pause, BACKOFF_MAX_NS);
     }
+    if (record && r == -ETIMEDOUT && epoch)
+        session_give_up_locked(s, epoch);
+    if (ret_epoch)
+        *ret_epoch = epoch;
     if (record)
         session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
     return r;

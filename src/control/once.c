@@ -17,7 +17,9 @@ struct once_client {
     struct list link; /* sess_table.clients */
     uint32_t refs;    /* by sessions; sess_table.mu */
     uint8_t client[16];
-    pthread_mutex_t mu; /* the slots */
+    pthread_mutex_t mu; /* all below, and sess.era */
+    uint64_t era;       /* sessions of earlier ones are fenced */
+    uint32_t stored;    /* requests that are in the store */
     struct once_slot *page[PST_SLOTS_MAX / PAGE_SLOTS];
 };
 
@@ -79,6 +81,8 @@ int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint
     e = slot < PST_SLOTS_MAX ? slot_of(c, slot) : NULL;
     if (!e)
         return -ENOMEM;
+    if (s->era < c->era)
+        return -ECONNABORTED;
     if (seq < e->seq)
         return -ESTALE;
     if (seq == e->seq && attempt < e->attempt)
@@ -91,6 +95,7 @@ int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint
     e->stored = false;
     o->of = c;
     o->slot = slot;
+    o->era = s->era;
     return 0;
 }
 
@@ -102,9 +107,10 @@ bool once_commit(struct once *o)
         return true;
     scoped_lock(&o->of->mu);
     e = slot_of(o->of, o->slot);
-    if (e->owner != o)
+    if (e->owner != o || o->era < o->of->era)
         return false;
     e->stored = true;
+    o->of->stored++;
     return true;
 }
 
@@ -117,6 +123,27 @@ void once_end(struct once *o)
         return;
     scoped_lock(&c->mu);
     e = slot_of(c, o->slot);
-    if (e->owner == o)
-        e->owner = NULL;
+    if (e->owner != o)
+        return;
+    c->stored -= e->stored;
+    e->owner = NULL;
+    e->stored = false;
+}
+
+void once_join(struct sess *s)
+{
+    scoped_lock(&s->once->mu);
+    s->era = s->once->era;
+}
+
+void once_fence(struct sess *s)
+{
+    scoped_lock(&s->once->mu);
+    s->era = ++s->once->era;
+}
+
+bool once_quiet(const struct sess *s)
+{
+    scoped_lock(&s->once->mu);
+    return s->once->stored == 0;
 }

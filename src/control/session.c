@@ -172,6 +172,7 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
         free(s);
         return -ENOMEM;
     }
+    once_join(s);
     s->next_handle = 1;
     atomic_init(&s->refs, 2);
     atomic_init(&s->alive, true);

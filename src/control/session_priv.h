@@ -36,6 +36,7 @@ struct sess {
     uint8_t id[SESS_ID_BYTES], data_key[SESS_KEY_BYTES];
     struct sess_ident who;
     struct once_client *once; /* of who.client */
+    uint64_t era;             /* once.c */
     uint64_t expires_ns, next_handle;
     struct idmap conts, objects; /* by handle */
     uint32_t ntickets;
@@ -91,6 +92,7 @@ static inline int sess_refused_as(struct sess_table *t, enum refusal r, int err)
 /* once.c. Counted; NULL: no memory. Without mu. */
 struct once_client *once_client_get(struct sess_table *t, const uint8_t client[16]);
 void once_client_put(struct sess_table *t, struct once_client *c);
+void once_join(struct sess *s); /* a new session is in its client's newest era */
 
 /* These need mu. */
 bool sess_key_end(struct sess_table *t, struct sess_cont *sc);

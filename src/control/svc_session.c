@@ -108,6 +108,27 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
     return r;
 }
 
+#define FENCE_WAIT_NS (200 * NSEC_PER_MSEC) /* a thread is not held for long: the client comes again */
+
+/* No new session while something of the earlier ones is in the store. */
+static int fence(struct ctl_req *q)
+{
+    const struct timespec pause = {0, 2 * NSEC_PER_MSEC};
+    uint64_t end = now_ns() + FENCE_WAIT_NS;
+
+    once_fence(q->sess);
+    while (!once_quiet(q->sess)) {
+        int r = ctl_still_wanted(q);
+        if (r)
+            return r;
+        if (now_ns() >= end)
+            return ctl_fail(q, -EAGAIN, "requests of an earlier session of this client are not done yet");
+        rpc_may_block();
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
 static int do_open(struct ctl_req *q, const void *in_, void *out_)
 {
     const PB(SessionOpenRequest) *in = in_;
@@ -137,7 +158,9 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
         r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
     if (r)
         return r;
-    r = open_reply(q, out_);
+    r = in->fence ? fence(q) : 0;
+    if (!r)
+        r = open_reply(q, out_);
     if (r) {
         sess_close(q->s->sess, sess_id(q->sess));
         sess_put(take_ptr(q->sess));

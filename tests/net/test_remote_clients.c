@@ -93,6 +93,71 @@ static void an_abandoned_read_never_lands_in_reused_memory(void **state)
     daemon_done(&d);
 }
 
+/* ---- changes that were given up ---- */
+
+/* The server holds the first change back for longer than the client waits; what the client does next is what stays. */
+static void what_was_given_up_does_not_come_after_a_later_change(void **state)
+{
+    static const char *const slow[] = {"delay:op=write,ms=1500,count=1", "delay:op=write,ms=1500,count=1",
+                                       "delay:op=write,ms=1500,count=1", "delay:op=rename,ms=1500,count=1"};
+    uint8_t *old = malloc(MiB), *new = malloc(MiB), *got = malloc(MiB);
+    (void)state;
+
+    memset(old, 'o', MiB);
+    memset(new, 'n', MiB);
+    for (int kind = 0; kind < 4; kind++) {
+        size_t n = kind == 1 ? MiB : 9;
+        struct daemon d;
+        struct pst_fs *fs, *other;
+        struct pst_file *f;
+        assert_true(daemon_start(&d, program, (const char *[]){"--filter", slow[kind], NULL}));
+        fs = connect_at(d.base, "late", 700);
+        if (kind < 3) {
+            f = api_open_new(fs, "/f", kind == 2 ? O_DIRECT : 0);
+            if (kind == 2) { /* a write that was begun by the caller, and cancelled */
+                struct iovec iov = {old, n};
+                struct pst_event ev;
+                struct pst_eq *eq;
+                assert_int_equal(pst_eq_create(fs, 4, &eq), 0);
+                assert_int_equal(pst_aio_write(f, &iov, 1, 0, eq, &iov), 0);
+                nap(200);
+                assert_int_equal(pst_aio_cancel(eq, &iov), 1);
+                assert_int_equal(pst_eq_poll(eq, &ev, 1, 60000), 1);
+                assert_int_equal(ev.result, -ECANCELED);
+                pst_eq_destroy(eq);
+            } else {
+                pst_pwrite(f, old, n, 0);
+                assert_int_equal(pst_fsync(f), -ETIMEDOUT);
+            }
+            while (pst_pwrite(f, new, n, 0) != (int64_t)n || pst_fsync(f) != 0)
+                nap(50);
+            assert_int_equal(pst_close(f), 0);
+        } else {
+            int r;
+            api_put(fs, "/a", "old");
+            assert_int_equal(pst_rename(fs, "/a", "/f", 0), -ETIMEDOUT);
+            while ((r = pst_open(fs, "/f", O_CREAT | O_WRONLY | O_TRUNC, 0644, &f)) == -ETIMEDOUT)
+                nap(50);
+            assert_int_equal(r, 0);
+            while (pst_pwrite(f, new, n, 0) != (int64_t)n || pst_fsync(f) != 0)
+                nap(50);
+            assert_int_equal(pst_close(f), 0);
+        }
+        nap(2000);
+        other = connect_at(d.base, "late", 0);
+        assert_int_equal(pst_open(other, "/f", O_RDONLY, 0, &f), 0);
+        assert_int_equal(pst_pread(f, got, MiB, 0), n);
+        assert_memory_equal(got, new, n);
+        assert_int_equal(pst_close(f), 0);
+        assert_int_equal(pst_disconnect(other), 0);
+        assert_int_equal(pst_disconnect(fs), 0);
+        daemon_done(&d);
+    }
+    free(old);
+    free(new);
+    free(got);
+}
+
 /* ---- clients that sleep and die ---- */
 
 /* Appends durable records until its input ends. */
@@ -320,6 +385,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_abandoned_read_never_lands_in_reused_memory),
+        cmocka_unit_test(what_was_given_up_does_not_come_after_a_later_change),
         cmocka_unit_test(a_client_that_slept_beyond_its_lease_goes_on),
         cmocka_unit_test(data_of_the_next_session_takes_no_connection_of_the_old_one),
         cmocka_unit_test(syncs_of_a_directory_go_on_in_the_next_session),

@@ -108,6 +108,40 @@ static void slots_and_clients_are_apart_and_sessions_of_a_client_are_not(void **
     sess_put(other);
 }
 
+static void a_fence_ends_what_earlier_sessions_have_under_way(void **state)
+{
+    struct sess *s = open_session(&alice), *beside = open_session(&alice), *other = open_session(&bob), *next;
+    struct once begun = {0}, stored = {0}, a = {0};
+    (void)state;
+
+    assert_int_equal(once_begin(&begun, s, 1, 1, 1), 0);
+    assert_int_equal(once_begin(&stored, s, 2, 1, 1), 0);
+    assert_true(once_commit(&stored));
+    next = open_session(&alice);
+    assert_int_equal(once_begin(&a, beside, 3, 1, 1), 0); /* without a fence all go on */
+    once_end(&a);
+    once_fence(next);
+    assert_false(once_quiet(next));
+    assert_true(once_quiet(other));
+    assert_false(once_commit(&begun));
+    assert_int_equal(once_begin(&a, s, 3, 2, 1), -ECONNABORTED);
+    assert_int_equal(once_begin(&a, beside, 3, 2, 1), -ECONNABORTED);
+    once_end(&begun);
+    once_end(&stored);
+    assert_true(once_quiet(next));
+    assert_int_equal(once_begin(&a, next, 1, 1, 2), 0); /* the retry, in the next session */
+    assert_true(once_commit(&a));
+    once_end(&a);
+    sess_put(beside);
+    beside = open_session(&alice); /* a later one is of the newest era */
+    assert_int_equal(once_begin(&a, beside, 3, 2, 1), 0);
+    once_end(&a);
+    sess_put(s);
+    sess_put(beside);
+    sess_put(other);
+    sess_put(next);
+}
+
 static void without_a_part_there_is_nothing_to_do(void **state)
 {
     struct once none = {0};
@@ -168,6 +202,7 @@ int main(void)
         T(the_newest_try_counts),
         T(a_later_request_of_the_slot_waits_as_well),
         T(slots_and_clients_are_apart_and_sessions_of_a_client_are_not),
+        T(a_fence_ends_what_earlier_sessions_have_under_way),
         T(without_a_part_there_is_nothing_to_do),
         T(one_try_at_a_time_is_in_the_store_and_they_come_in_order),
     };

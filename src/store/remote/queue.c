@@ -111,6 +111,8 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
         rq_finish(q, p, err);
         return;
     }
+    if (p->slot && p->epoch) /* a change that may still come */
+        session_give_up(q->r->session, p->epoch);
     if (!p->msgno) { /* waiting; it may have been sent on an earlier connection */
         list_del(&p->link);
         slot_free(q, p, p->slot ? now_ns() + SLOT_REST_NS : 0);

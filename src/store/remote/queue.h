@@ -42,6 +42,7 @@ struct rop {
     uint64_t doubt;
     uint32_t slot;       /* + 1; 0: none */
     uint64_t seq;
+    uint64_t epoch;      /* the session in which the request was sent last; 0: it was not */
     uint32_t bind;       /* a binding: number of the capability */
     bool is_marked;      /* a sync: `mark` is remote_mark before it was sent for the first time */
     uint64_t mark;

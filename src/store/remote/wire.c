@@ -166,6 +166,10 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
     p->is_inline = false;
     fill(p, &req);
     if (mutates(p->op->kind)) {
+        if (!session_is_sound(q->r->session, q->conn.epoch)) {
+            rq_conn_end(q); /* in the next session */
+            return -EAGAIN;
+        }
         r = rq_slot(q, p);
         if (r < 0)
             return r;
@@ -181,10 +185,12 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
         r = place_bytes(q, p, &req, inline_buf);
     if (r == 0) {
         r = rq_conn_send(q, &req);
-        if (r < 0)
+        if (r < 0) {
             rq_mem_release_rop(q, p);
-        else
+        } else {
             p->msgno = req.msgno;
+            p->epoch = q->conn.epoch;
+        }
     }
     return r == -ENOKEY ? -EBADF : r;
 }

@@ -63,6 +63,15 @@ uint64_t session_history(struct session *s); /* pst_store_history of the server'
 uint64_t session_reconnects(struct session *s);
 const char *session_addr(const struct session *s);
 
+/*
+ * A change that was sent in this session was given up, and nobody knows what becomes of it. A later change must not come
+ * before it: nothing more that changes something goes out in this session, and the next one begins when the server has done
+ * with what this one sent.
+ */
+void session_give_up(struct session *s, uint64_t epoch);
+/* May a change be sent in this session? */
+bool session_is_sound(const struct session *s, uint64_t epoch);
+
 /* ---- control calls ---- */
 
 /* A namespace request. The header inside req is filled in at each try. */
@@ -74,7 +83,7 @@ struct session_call {
     bool record;                         /* takes a slot and a sequence: mutating requests, and opens */
     bool resume;                         /* from the hook: does not wait for the connection, is not repeated */
     Penstock__V1__NamespaceReply *reply; /* out, owned: session_call_done */
-    uint64_t epoch;                      /* out: the session that answered */
+    uint64_t epoch;                      /* out: the session in which it was sent last; 0: in none */
 };
 int session_call(struct session *s, struct session_call *c);
 void session_call_done(struct session_call *c);

@@ -21,18 +21,26 @@ struct once_client;
 struct once {
     struct once_client *of;
     uint32_t slot;
+    uint64_t era; /* of the session */
 };
 
 /*
  * A request comes in. attempt: grows with the client's tries of it. 0: it is the one to go on, and an earlier try that is
  * not in the store yet is out. -EAGAIN: an earlier one is in the store: ask again with the same; tries before this one are
  * out from now on. -ESTALE: the slot has seen a later request. -ECONNABORTED: it has seen a later try: nobody waits for
- * this one. -ENOMEM. The caller holds s until once_end.
+ * this one; or a later session has fenced s. -ENOMEM. The caller holds s until once_end.
  */
 int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt);
 /* It is about to enter the store, for which later tries wait from now on. False: a later one has come: it must not. */
 bool once_commit(struct once *o);
 /* It is over, in the store too. Any number of times; nothing for one without a part. */
 void once_end(struct once *o);
+
+/*
+ * A client that has given up changes, not knowing what became of them, opens another session, s, and fences the earlier
+ * ones: what they have under way is out, but for what is in the store, and once_quiet tells when there is nothing.
+ */
+void once_fence(struct sess *s);
+bool once_quiet(const struct sess *s);
 
 #endif
