@@ -15,6 +15,8 @@
 #define PSN_A 0xfffffau /* wraps soon */
 #define PSN_B 0x000123u
 
+uint8_t node_timeout = 12;
+
 static void open_with(struct node *n, const struct uroce_config *cfg, size_t len, bool allocated)
 {
     char err[256] = "";
@@ -100,7 +102,7 @@ static void to_rts(struct uroce_qp *qp, uint32_t dest, const union uroce_gid *gi
     a = (struct uroce_qp_attr){
         .qp_state = UROCE_QPS_RTS,
         .sq_psn = sq_psn,
-        .timeout = 12,
+        .timeout = node_timeout,
         .retry_cnt = 7,
         .rnr_retry = 7,
         .max_rd_atomic = UROCE_RD_ATOMIC,

@@ -17,6 +17,9 @@ struct node {
     bool allocated; /* by the device */
 };
 
+/* Local ACK time-out of what is connected from now on: 12; 0: never, so that nothing is done by a time-out's grace. */
+extern uint8_t node_timeout;
+
 /* Fails the test when a call fails. */
 void node_open(struct node *n, const struct uroce_config *cfg, size_t len);
 /* The same with memory of the device's allocator. */

@@ -332,6 +332,38 @@ static void slots_see_each_message_once_at_both_ends(void **state)
     close_both(qa, qb);
 }
 
+/* Far more to send at once than one drive of the device does, and nothing that comes would set it going again. */
+static void a_passive_target_answers_all_it_was_asked(void **state)
+{
+    (void)state;
+    enum { QPS = 32, EACH = 256 << 10 };
+    struct uroce_qp *qa[QPS], *qb[QPS];
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    node_fill(&b, 78);
+    node_timeout = 0;
+    for (int i = 0; i < QPS; i++) {
+        qa[i] = node_qp(&a, UROCE_QPT_RC, 2);
+        qb[i] = node_qp(&b, UROCE_QPT_RC, 2);
+        node_connect(&a, qa[i], &b, qb[i], 0, UROCE_MTU_256);
+    }
+    node_timeout = 12;
+    for (size_t i = 0; i < QPS; i++)
+        node_send(&a, qa[i], UROCE_WR_RDMA_READ, i * EACH, EACH, &b, i * EACH, i);
+    for (int i = 0; i < QPS; i++) {
+        struct uroce_wc wc;
+        node_wait(&a, NULL, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    }
+    assert_memory_equal(a.buf, b.buf, QPS * EACH);
+    for (int i = 0; i < QPS; i++) {
+        assert_int_equal(uroce_qp_destroy(qa[i]), 0);
+        assert_int_equal(uroce_qp_destroy(qb[i]), 0);
+    }
+    node_close(&a);
+    node_close(&b);
+}
+
 /* A thousand connected queue pairs of one process, each used. */
 static void a_thousand_queue_pairs_work(void **state)
 {
@@ -412,6 +444,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(datagrams_arrive_with_their_network_header),
         cmocka_unit_test(a_group_lasts_until_its_last_member_leaves),
         cmocka_unit_test(slots_see_each_message_once_at_both_ends),
+        cmocka_unit_test(a_passive_target_answers_all_it_was_asked),
         cmocka_unit_test(a_thousand_queue_pairs_work),
         cmocka_unit_test(a_device_with_objects_left_is_not_closed),
         cmocka_unit_test(a_second_device_on_an_address_is_refused_with_its_name),

@@ -36,17 +36,17 @@ static bool may_wait(const struct uroce_device *dev, uint64_t now, enum dev_hand
     return hand == DEV_POST ? a->since > 0 : hand == DEV_POLL && got > 0;
 }
 
-void dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got)
+bool dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got)
 {
     struct dev_acks *a = &dev->acks;
     learn(a, now, hand);
     bool wait = may_wait(dev, now, hand, got);
     qp_engine_put_off(dev->engine, wait);
-    dev_tx_all(dev, now);
+    bool more = dev_tx_all(dev, now);
     a->waits = wait && qp_engine_put_off(dev->engine, true);
     if (!a->waits) {
         a->since = 0;
-        return;
+        return more;
     }
     if (!a->since) {
         a->since = now;
@@ -55,8 +55,9 @@ void dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, i
     if (a->answers < LEARNT) {
         a->waits = false;
         qp_engine_put_off(dev->engine, false);
-        dev_tx_all(dev, now);
+        more |= dev_tx_all(dev, now);
     }
+    return more;
 }
 
 uint64_t dev_acks_deadline(const struct uroce_device *dev)
@@ -71,7 +72,8 @@ void dev_acks_now(struct uroce_device *dev)
     dev->acks.waits = false;
     dev->acks.since = 0;
     qp_engine_put_off(dev->engine, false);
-    dev_tx_all(dev, now_ns());
+    if (dev_tx_all(dev, now_ns()))
+        atomic_store(&dev->pending, true);
 }
 
 void dev_acks_watch(struct uroce_device *dev, bool on)

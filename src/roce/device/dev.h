@@ -141,6 +141,7 @@ struct uroce_device {
     uint64_t fork_generation;
 
     /* drive.c */
+    atomic_bool unfinished;         /* a poll's drive ended with more to do, which nothing else tells */
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
     atomic_uint_fast64_t deadline;  /* as of the last drive */
@@ -305,8 +306,8 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
 
 /* ---- acks.c: with dev->lock held ---- */
 
-/* Sends all there is to send; acknowledgements may wait. got: packets that this drive has received. */
-void dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got);
+/* dev_tx_all, but that acknowledgements may wait. got: packets that this drive has received. */
+bool dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got);
 uint64_t dev_acks_deadline(const struct uroce_device *dev);
 /* What waits is sent: before anything that ends a queue pair. */
 void dev_acks_now(struct uroce_device *dev);
@@ -323,7 +324,8 @@ void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, con
 void dev_rx_held(struct uroce_device *dev, uint64_t now);
 /* Takes from the engine and sends; true: the engine may have more. */
 bool dev_tx(struct uroce_device *dev, uint64_t now);
-void dev_tx_all(struct uroce_device *dev, uint64_t now);
+/* As much as is fair at once; true: there is more, and nothing but another drive sends it. */
+bool dev_tx_all(struct uroce_device *dev, uint64_t now);
 bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);
 void dev_held_drop(struct dev_port *p);
 int dev_tx_init(struct uroce_device *dev);

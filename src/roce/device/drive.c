@@ -67,7 +67,7 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     if (qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
-    dev_acks_send(dev, now, hand, got);
+    more |= dev_acks_send(dev, now, hand, got);
     dev_cm_out(dev, now);
     return more;
 }
@@ -78,15 +78,19 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     bool more = true;
     for (int i = 0; i < DEV_ROUNDS && more; i++)
         more = dev_work(dev, now_ns(), hand);
+    /* A program that polls gets its completions and comes again; if not, the helper finds `unfinished`. */
+    bool again = more && hand != DEV_POLL;
+    atomic_store(&dev->unfinished, more);
     /* Somebody sleeps on the ports, and the packets that woke him may have been these. */
     if (dev->nlinks && atomic_load(&dev->sleepers))
-        more |= dev_links_arm(dev);
-    if (more)
+        again |= dev_links_arm(dev);
+    if (again)
         atomic_store(&dev->pending, true);
     uint64_t deadline = dev_deadline(dev);
     atomic_store(&dev->deadline, deadline);
-    /* A helper thread that sleeps for longer than that is told. */
-    if (deadline < atomic_load(&dev->sleeps_until))
+    /* A helper thread that sleeps for longer than that, or knows nothing of what is left, is told. */
+    uint64_t sleeps_until = atomic_load(&dev->sleeps_until);
+    if (deadline < sleeps_until || (more && hand == DEV_POLL && sleeps_until))
         dev_thread_wake(dev);
 }
 
@@ -162,9 +166,9 @@ void dev_unlock_settled(struct uroce_device *dev)
  * something already, or somebody wants the device driven. */
 static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds, int *ret_n, uint64_t *ret_deadline)
 {
-    bool idle = true;
     int n = 0;
     pthread_mutex_lock(&dev->lock);
+    bool idle = !atomic_load(&dev->unfinished);
     for (int i = 0; i < dev->nports; i++) {
         struct port *p = dev->ports[i].port;
         idle &= !port_arm(p);

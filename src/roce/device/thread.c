@@ -56,8 +56,9 @@ static void *run(void *arg)
         struct timespec t = {.tv_nsec = (long)min_u64(back - now, NSEC_PER_SEC - 1)};
         if (ppoll(&p, 1, &t, NULL) > 0)
             answer(dev);
-        /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of. */
-        if (atomic_load(&dev->deadline) <= now_ns())
+        /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of, or polled and not
+         * come again. */
+        if (atomic_load(&dev->deadline) <= now_ns() || atomic_load(&dev->unfinished))
             dev_drive_helper(dev);
     }
     return NULL;

@@ -334,8 +334,10 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
     return true;
 }
 
-void dev_tx_all(struct uroce_device *dev, uint64_t now)
+bool dev_tx_all(struct uroce_device *dev, uint64_t now)
 {
-    for (int i = 0; i < DEV_BURST && dev_tx(dev, now); i++)
-        ;
+    for (int i = 0; i < DEV_BURST; i++)
+        if (!dev_tx(dev, now))
+            return false;
+    return true;
 }
