@@ -9,6 +9,7 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -87,15 +88,20 @@ static void set_devices(const struct run *run)
     unsetenv(named ? "UROCE_ADDRESS" : "UROCE_DEVICES");
 }
 
-/* The program may go to another directory before it opens the device. */
+/* The file is emptied here, and each device appends: of a program that is several processes, or opens it again. */
 static int set_capture(const struct run *run)
 {
-    char path[PATH_MAX], here[PATH_MAX];
-    if (run->capture) {
-        bool full = run->capture[0] == '/' || strcmp(run->capture, "-") == 0;
-        if (!full && !getcwd(here, sizeof here))
+    char path[PATH_MAX + 1], here[PATH_MAX];
+    if (run->capture && strcmp(run->capture, "-") == 0)
+        setenv("UROCE_CAPTURE", "-", 1);
+    else if (run->capture) {
+        cleanup_close int fd = open(run->capture, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        bool full = run->capture[0] == '/';
+        if (fd < 0 || (!full && !getcwd(here, sizeof here)))
             return -errno;
-        if (snprintf(path, sizeof path, "%s%s%s", full ? "" : here, full ? "" : "/", run->capture) >= (int)sizeof path)
+        /* The program may go to another directory before it opens the device. */
+        int n = snprintf(path, sizeof path, "+%s%s%s", full ? "" : here, full ? "" : "/", run->capture);
+        if (n >= (int)sizeof path)
             return -ENAMETOOLONG;
         setenv("UROCE_CAPTURE", path, 1);
     }
@@ -147,6 +153,10 @@ static int set_environment(const struct run *run, const char *program)
     if (r)
         return say(run, 1, err);
     r = set_capture(run);
+    if (r) {
+        fprintf(stderr, "uroce %s: %s: %s\n", run->command, run->capture, strerror(-r));
+        return 1;
+    }
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     if (len > 0 && !getenv("UROCE_HOLDER")) {
         self[len] = '\0';

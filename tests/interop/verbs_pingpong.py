@@ -5,7 +5,9 @@ Usage: verbs_pingpong.py UROCE
 """
 import pathlib
 import re
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import programs
@@ -59,5 +61,20 @@ for kind, gid, extra in few:
     out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, places)
     assert kind == "xsrq" or all("50 iters in" in o for o in out), out
     assert not any("invalid data" in o for o in out), out
+# One file has all that a program sends and receives, over whichever address, also of processes one after the other.
+shell = f"ibv_rc_pingpong -g 0 -n 3 {two_nets.ADDRESS[0]} && sleep 1 && ibv_uc_pingpong -g 1 -n 3 {two_nets.ADDRESS[0]}"
+server = f"{p.uroce} run -- ibv_rc_pingpong -g 0 -n 3 && {p.uroce} run -- ibv_uc_pingpong -g 1 -n 3"
+s = p.nets.popen(0, ["sh", "-c", server], stdout=subprocess.DEVNULL)
+while not p.listens(s, PORT):
+    time.sleep(0.01)
+p.run(["sh", "-c", shell], i=1, options=["--capture", "all.pcapng"])
+assert s.wait(30) == 0
+read = subprocess.run(["tshark", "-r", f"{p.nets.dir}/all.pcapng", "-T", "fields", "-e", "ip.src", "-e", "ipv6.src", "-e",
+                       "infiniband.bth.opcode"], capture_output=True, text=True, check=True).stdout
+rows = [line.split("\t") for line in read.splitlines()]
+for source in two_nets.ADDRESS:
+    assert any(r[0] == source and r[2] in ("0", "4") for r in rows), read  # RC SEND first or only
+for source in two_nets.ADDRESS6:
+    assert any(r[1] == source and r[2] in ("32", "36") for r in rows), read  # UC
 print(f"{p.count} programs and pairs were right")
 p.nets.close()

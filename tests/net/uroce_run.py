@@ -143,7 +143,8 @@ assert not os.path.exists(old)
 # A relative name of a capture holds in whatever directory the program opens its device.
 r = run("capture", "-o", "x.pcapng", "--filter", "tx", "--impair", "drop prob=0.1", "--", "sh", "-c",
         "cd /; echo $UROCE_CAPTURE $UROCE_CAPTURE_FILTER $UROCE_IMPAIR")
-assert r.stdout == f"{nets.dir}/x.pcapng tx drop prob=0.1\n", r
+assert r.stdout == f"+{nets.dir}/x.pcapng tx drop prob=0.1\n", r
+refused(run("capture", "-o", "none/x.pcapng", "true"), 1, "none/x.pcapng", "No such file")
 
 # What it cannot serve.
 refused(run("run", "--", "no-such-program"), 127, "no-such-program", "no such program")

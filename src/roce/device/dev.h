@@ -131,6 +131,7 @@ struct uroce_device {
     struct qp_engine *engine;
     struct dev_port ports[DEV_ADDRESSES_MAX];
     int nports;
+    struct port *capture; /* one of the ports' captures: all write to one file */
     struct wire_icrc_tab icrc;
     struct uroce_counters counters; /* what the engine does not see: ICRC, malformed packets, ports */
     struct uroce_config cfg;        /* strings owned */
@@ -165,7 +166,6 @@ struct uroce_device {
     struct list hellos; /* struct dev_hello */
     struct dev_link *links[DEV_LINKS_MAX];
     int nlinks; /* all from there on are NULL */
-    unsigned int links_made;
     struct dev_meet meet;
     int links_fd;            /* an epoll of the links' and the rendezvous' descriptors */
     atomic_bool links_ready; /* a sleeper saw that it has something */
@@ -415,8 +415,8 @@ void dev_let_go(void *ctx, void *qp_user, const void *base, size_t len);
 
 /* ---- device.c ---- */
 
-/* Capture and impairment on top of p->port. suffix: of the capture file's name. */
-int dev_stack_port(struct uroce_device *dev, struct dev_port *p, const char *suffix, char *err, size_t err_size);
+/* Capture and impairment on top of p->port. */
+int dev_stack_port(struct uroce_device *dev, struct dev_port *p, char *err, size_t err_size);
 
 /* ---- cm_work.c ---- */
 

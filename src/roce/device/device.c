@@ -61,26 +61,43 @@ static const struct qp_engine_ops engine_ops = {
     .group_left = dev_group_left,
 };
 
+/* "+FILE": behind what FILE has. A device that finds it in use by another writes FILE.PID.DEVICE. */
+static int open_capture(struct uroce_device *dev, struct dev_port *p, char *err, size_t err_size)
+{
+    const struct uroce_config *c = &dev->cfg;
+    bool append = c->capture[0] == '+';
+    char path[4096];
+    snprintf(path, sizeof path, "%s", c->capture + append);
+    struct port_capture_config cc = {
+        .path = path,
+        .headers_only = c->capture_headers_only,
+        .filter = c->capture_filter,
+        .interface = c->name,
+        .append = append,
+        .share = dev->capture,
+    };
+    struct port *on;
+    int r = port_capture_open(&cc, p->port, &on, err, err_size);
+    if (r == -EBUSY) {
+        snprintf(path, sizeof path, "%s.%d.%s", c->capture + append, (int)getpid(), c->name);
+        r = port_capture_open(&cc, p->port, &on, err, err_size);
+    }
+    if (r)
+        return r;
+    if (!dev->capture) /* of the first address: it is there as long as the device */
+        dev->capture = on;
+    p->port = on;
+    return 0;
+}
+
 /* Capture and impairment stand on the port: the capture sees what the impairment lets through from below. */
-int dev_stack_port(struct uroce_device *dev, struct dev_port *p, const char *suffix, char *err, size_t err_size)
+int dev_stack_port(struct uroce_device *dev, struct dev_port *p, char *err, size_t err_size)
 {
     const struct uroce_config *c = &dev->cfg;
     struct port *on;
-    int r = 0;
-    if (c->capture) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s%s", c->capture, suffix);
-        struct port_capture_config cc = {
-            .path = path,
-            .headers_only = c->capture_headers_only,
-            .filter = c->capture_filter,
-            .interface = p->at.ifname,
-        };
-        r = port_capture_open(&cc, p->port, &on, err, err_size);
-        if (r)
-            return r;
-        p->port = on;
-    }
+    int r = c->capture ? open_capture(dev, p, err, err_size) : 0;
+    if (r)
+        return r;
     if (c->impair) {
         r = port_impair_open(c->impair, c->seed ? c->seed : dev->instance, p->port, &on, err, err_size);
         if (r)
@@ -113,11 +130,7 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
         if (r)
             return r;
         dev->nports++;
-        /* One capture file per address: the first has the name that was asked for. */
-        char suffix[16] = "";
-        if (i)
-            snprintf(suffix, sizeof suffix, ".%d", i);
-        r = dev_stack_port(dev, p, suffix, err, err_size);
+        r = dev_stack_port(dev, p, err, err_size);
         if (r)
             return r;
         port_caps(p->port, &p->caps);

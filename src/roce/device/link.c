@@ -57,7 +57,7 @@ static int local_index(const struct uroce_device *dev, const union uroce_gid *gi
 
 static int open_port(struct uroce_device *dev, struct dev_link *l, int sock, int index)
 {
-    char err[256], suffix[16];
+    char err[256];
     struct port_shm_config c = {
         .sock = sock,
         .local = {.gid = l->local, .udp_port = PORT_UDP},
@@ -69,8 +69,7 @@ static int open_port(struct uroce_device *dev, struct dev_link *l, int sock, int
     if (r)
         return r;
     l->port.port = l->shm;
-    snprintf(suffix, sizeof suffix, ".shm%u", dev->links_made++);
-    r = dev_stack_port(dev, &l->port, suffix, err, sizeof err);
+    r = dev_stack_port(dev, &l->port, err, sizeof err);
     if (r) {
         log_warn("%s", err);
         port_close(l->port.port);

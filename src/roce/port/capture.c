@@ -11,19 +11,27 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of a packet that is longer (shm) so much is written. */
 #define CAPTURE_BYTES (64u << 10)
 
+/* Of the ports that write to one file: those of a device, of which one thread at a time uses any. */
+struct sink {
+    struct pcapng *file; /* NULL: it has ended */
+    unsigned int users;
+    uint64_t max_bytes;
+    struct port_capture_stats stats;
+};
+
 struct capture {
     struct port port;
     struct port *below;
-    struct pcapng *file; /* NULL: it has ended */
+    struct sink *sink;
     struct match match;
     bool headers_only;
-    uint64_t max_bytes, wall_offset_ns, now_ns;
-    struct port_capture_stats stats;
+    uint64_t wall_offset_ns, now_ns;
     struct wire_icrc_tab icrc_tab;
     uint8_t buf[CAPTURE_BYTES];
 };
@@ -37,10 +45,10 @@ static void stop(struct capture *c, int err)
 {
     if (err) {
         log_warn("the capture ends: %s; traffic goes on", strerror(-err));
-        c->stats.error = err;
+        c->sink->stats.error = err;
     }
-    pcapng_close(c->file, c->stats.packets, c->stats.missed, c->now_ns + c->wall_offset_ns);
-    c->file = NULL;
+    pcapng_close(c->sink->file, c->sink->stats.packets, c->sink->stats.missed, c->now_ns + c->wall_offset_ns);
+    c->sink->file = NULL;
 }
 
 /* data: the first `have` of `bytes` bytes. */
@@ -54,20 +62,20 @@ static void write_packet(struct capture *c, bool tx, const struct frame *f, cons
         size_t limit = op ? op->head_bytes : MATCH_HEAD_BYTES;
         keep = keep < limit ? keep : limit;
     }
-    if (c->max_bytes && pcapng_bytes(c->file) + n + keep + 64 > c->max_bytes) {
-        c->stats.missed++;
+    if (c->sink->max_bytes && pcapng_bytes(c->sink->file) + n + keep + 64 > c->sink->max_bytes) {
+        c->sink->stats.missed++;
         stop(c, 0);
         return;
     }
-    int err = pcapng_packet(c->file, c->now_ns + c->wall_offset_ns, tx, head, n, data, keep, n + bytes);
+    int err = pcapng_packet(c->sink->file, c->now_ns + c->wall_offset_ns, tx, head, n, data, keep, n + bytes);
     if (err) {
-        c->stats.missed++;
+        c->sink->stats.missed++;
         if (err != -EAGAIN)
             stop(c, err);
         return;
     }
-    c->stats.packets++;
-    c->stats.bytes = pcapng_bytes(c->file);
+    c->sink->stats.packets++;
+    c->sink->stats.bytes = pcapng_bytes(c->sink->file);
 }
 
 static void capture_run(struct capture *c, const struct port_tx *tx, enum port_id_rule ids)
@@ -75,8 +83,8 @@ static void capture_run(struct capture *c, const struct port_tx *tx, enum port_i
     for (uint32_t k = 0; k < tx->npkts; k++) {
         size_t have = run_head(tx, k, c->buf, sizeof c->buf);
         struct frame f = {&tx->from, &tx->to, tx->traffic_class, tx->hop_limit, tx->flow_label, 0};
-        if (!c->file) {
-            c->stats.missed++;
+        if (!c->sink->file) {
+            c->sink->stats.missed++;
             continue;
         }
         if (ids == PORT_ID_ZERO_THEN_K)
@@ -115,8 +123,8 @@ static void capture_rx(struct capture *c, const struct port_rx *rx)
     struct frame f = {&rx->from, &rx->to, rx->traffic_class, rx->hop_limit, 0, rx->ipv4_id};
     const uint8_t *data = rx->data;
     size_t bytes = rx->len, have = bytes;
-    if (!c->file) {
-        c->stats.missed++;
+    if (!c->sink->file) {
+        c->sink->stats.missed++;
         return;
     }
     if (!match_packet(&c->match, false, &rx->from, &rx->to, rx->data, rx->len))
@@ -143,8 +151,8 @@ static int capture_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, in
     for (int i = 0; i < n; i++)
         capture_rx(c, &ret[i]);
     /* Nothing to do: a good time to show what there is to whoever follows the file. */
-    if (n == 0 && c->file) {
-        int err = pcapng_flush(c->file);
+    if (n == 0 && c->sink->file) {
+        int err = pcapng_flush(c->sink->file);
         if (err && err != -EAGAIN)
             stop(c, err);
     }
@@ -195,8 +203,11 @@ static void capture_close(struct port *p)
 {
     struct capture *c = capture_of(p);
     port_close(c->below);
-    if (c->file)
-        stop(c, 0);
+    if (--c->sink->users == 0) {
+        if (c->sink->file)
+            stop(c, 0);
+        free(c->sink);
+    }
     free(c);
 }
 
@@ -229,17 +240,37 @@ static int parse_filter(struct match *m, const char *text, char *err, size_t err
     return 0;
 }
 
+static int open_sink(const struct port_capture_config *cfg, struct sink **ret, char *err, size_t err_size)
+{
+    if (cfg->share) {
+        if (cfg->share->ops != &capture_ops)
+            return -EINVAL;
+        *ret = capture_of(cfg->share)->sink;
+        (*ret)->users++;
+        return 0;
+    }
+    struct sink *s = calloc(1, sizeof *s);
+    int e = s ? pcapng_create(cfg->path, cfg->append, cfg->interface, &s->file) : -ENOMEM;
+    if (e) {
+        snprintf(err, err_size, "capture file %s: %s", cfg->path,
+                 e == -EBUSY ? "another process writes to it" : strerror(-e));
+        free(s);
+        return e;
+    }
+    s->users = 1;
+    s->max_bytes = cfg->max_bytes;
+    *ret = s;
+    return 0;
+}
+
 int port_capture_open(const struct port_capture_config *cfg, struct port *below, struct port **ret, char *err,
                       size_t err_size)
 {
     struct port_caps caps;
     struct capture *c = calloc(1, sizeof *c);
     int e = c ? parse_filter(&c->match, cfg->filter ? cfg->filter : "", err, err_size) : -ENOMEM;
-    if (!e) {
-        e = pcapng_create(cfg->path, cfg->interface, &c->file);
-        if (e)
-            snprintf(err, err_size, "capture file %s: %s", cfg->path, strerror(-e));
-    }
+    if (!e)
+        e = open_sink(cfg, &c->sink, err, err_size);
     if (e) {
         free(c);
         return e;
@@ -248,7 +279,6 @@ int port_capture_open(const struct port_capture_config *cfg, struct port *below,
     c->port.ops = &capture_ops;
     c->below = below;
     c->headers_only = cfg->headers_only;
-    c->max_bytes = cfg->max_bytes;
     /* A simulated network has a clock of its own: two runs of one seed give the same file. */
     if (strcmp(caps.name, "sim"))
         c->wall_offset_ns = (uint64_t)wall_ns() - now_ns();
@@ -261,6 +291,6 @@ int port_capture_stats(const struct port *p, struct port_capture_stats *ret)
 {
     if (p->ops != &capture_ops)
         return -EINVAL;
-    *ret = capture_of(p)->stats;
+    *ret = capture_of(p)->sink->stats;
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,18 +112,42 @@ static void put_head(struct pcapng *f, const char *interface)
     f->total = f->used;
 }
 
-int pcapng_create(const char *path, const char *interface, struct pcapng **ret)
+/* Emptied only when it is ours: the lock lasts as long as the descriptor. */
+static int open_file(const char *path, bool append, struct stat *ret)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0600), err = 0;
+    if (fd < 0 || fstat(fd, ret))
+        err = -errno;
+    else if (S_ISREG(ret->st_mode) && flock(fd, LOCK_EX | LOCK_NB))
+        err = errno == EWOULDBLOCK ? -EBUSY : 0; /* a file system without locks */
+    if (!err && S_ISREG(ret->st_mode) && !append && ftruncate(fd, 0))
+        err = -errno;
+    if (!err)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return err;
+}
+
+int pcapng_create(const char *path, bool append, const char *interface, struct pcapng **ret)
 {
     struct stat st;
     struct pcapng *f = calloc(1, sizeof *f);
     if (!f)
         return -ENOMEM;
-    bool out = strcmp(path, "-") == 0;
-    f->fd = out ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (f->fd < 0 || fstat(f->fd, &st)) {
-        int err = -errno;
-        if (f->fd >= 0)
-            close(f->fd);
+    if (strcmp(path, "-") == 0) {
+        f->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+        if (f->fd < 0 || fstat(f->fd, &st)) {
+            int err = -errno;
+            if (f->fd >= 0)
+                close(f->fd);
+            f->fd = err;
+        }
+    } else {
+        f->fd = open_file(path, append, &st);
+    }
+    if (f->fd < 0) {
+        int err = f->fd;
         free(f);
         return err;
     }

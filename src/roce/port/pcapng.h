@@ -8,8 +8,11 @@
 
 struct pcapng;
 
-/* "-": standard output. -errno. */
-int pcapng_create(const char *path, const char *interface, struct pcapng **ret);
+/*
+ * "-": standard output. append: a section behind those that the file has, which readers take as one capture. -EBUSY:
+ * another process has it open for a capture; -errno.
+ */
+int pcapng_create(const char *path, bool append, const char *interface, struct pcapng **ret);
 /*
  * One packet: head_len and data_len bytes are kept of orig_len. 0, or -errno (nothing was written; the file is whole up
  * to the packet before unless the disk is full in the middle of one). -EAGAIN: a pipe is full.

@@ -252,11 +252,13 @@ struct port_capture_config {
     const char *filter;
     uint64_t max_bytes;    /* of the file: it ends before the packet that would go beyond; 0: none */
     const char *interface; /* name in the file */
+    bool append;           /* behind what the file has, as a section of its own */
+    struct port *share;    /* a capture port: into its file. Path, append, max_bytes and interface are that port's */
 };
 /*
  * Ethernet, IP and UDP headers are made up to look as on a wire (an IPv4 id that the port cannot see is solved for from
  * the ICRC), so that tshark and Wireshark decode it. Takes below (closed with it; on failure it is still the caller's).
- * A later failure to write stops the capture, not the traffic.
+ * A later failure to write stops the capture, not the traffic. -EBUSY: another process captures into that file.
  */
 int port_capture_open(const struct port_capture_config *cfg, struct port *below, struct port **ret, char *err,
                       size_t err_size);
