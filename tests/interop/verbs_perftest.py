@@ -88,7 +88,7 @@ for tool, transport, opts, gid in few:
     if "--ipv6" not in opts:
         argv += ["-x", gid]
     try:
-        out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, timeout=100)
+        out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, env=programs.wire(rng), timeout=100)
         assert "#bytes" in out[1], out
     except (programs.Failed, AssertionError) as e:
         failed.append(str(e))
@@ -105,7 +105,7 @@ def check_bytes(tool, transport, n, gid):
         path.write_bytes(bytes(2 * n + 8192))
         path.chmod(0o666)
     s_argv, c_argv = ([tool, "-F", "-c", transport, "-x", gid, "-n", 10, "-s", n, f"--mmap={path}"] for path in both)
-    p.pair(s_argv, [*c_argv, two_nets.ADDRESS[0]], PORT, timeout=100)
+    p.pair(s_argv, [*c_argv, two_nets.ADDRESS[0]], PORT, env=programs.wire(rng), timeout=100)
     server, client = (path.read_bytes() for path in both)
     source, target = (server, client) if "read" in tool else (client, server)
     there = (n + 63) // 64 * 64 if "send" in tool else n  # where a server's half of the buffer begins

@@ -58,7 +58,7 @@ for kind, gid, extra in few:
     argv = [f"ibv_{kind}_pingpong", "-g", gid, "-n", 50, *(["-c"] if kind in COMPARES else []), *extra]
     if kind == "xsrq":
         argv += ["-c", 1]
-    out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, places)
+    out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, places, env=programs.wire(rng))
     assert kind == "xsrq" or all("50 iters in" in o for o in out), out
     assert not any("invalid data" in o for o in out), out
 # One file has all that a program sends and receives, over whichever address, also of processes one after the other.
@@ -67,7 +67,7 @@ server = f"{p.uroce} run -- ibv_rc_pingpong -g 0 -n 3 && {p.uroce} run -- ibv_uc
 s = p.nets.popen(0, ["sh", "-c", server], stdout=subprocess.DEVNULL)
 while not p.listens(s, PORT):
     time.sleep(0.01)
-p.run(["sh", "-c", shell], i=1, options=["--capture", "all.pcapng"])
+p.run(["sh", "-c", shell], i=1, options=["--capture", "all.pcapng"], env=programs.UDP)
 assert s.wait(30) == 0
 read = subprocess.run(["tshark", "-r", f"{p.nets.dir}/all.pcapng", "-T", "fields", "-e", "ip.src", "-e", "ipv6.src", "-e",
                        "infiniband.bth.opcode"], capture_output=True, text=True, check=True).stdout

@@ -38,7 +38,7 @@ def run(name, lines, env):
     path.write_text("".join(lines))
     argv = ["ucx_perftest", "-f", "-v", "-b", path]
     # The server's address comes first.
-    out = p.pair(argv, ["ucx_perftest", two_nets.ADDRESS[0], *argv[1:]], PORT, env=env, timeout=90)
+    out = p.pair(argv, ["ucx_perftest", two_nets.ADDRESS[0], *argv[1:]], PORT, env={**env, **programs.wire(rng)}, timeout=90)
     text = out[0] + out[1]
     done = [w.split(",")[0] for w in text.splitlines() if "," in w]
     missing = [w.split()[0] for w in lines if w.split()[0] not in text]

@@ -15,6 +15,14 @@ def rng():
     return random.Random(seed)
 
 
+UDP = {"UROCE_SHM": "0"}
+
+
+def wire(r):
+    """Both ends are on one machine: over UDP as between two, or over shared memory, where they move by themselves."""
+    return UDP if r.randrange(2) else {}
+
+
 class Failed(Exception):
     pass
 
