@@ -62,8 +62,12 @@ static int make_rings(struct qp *qp, const struct qp_init *i)
     r = ring_init(&qp->sq, c->max_send_wr, sizeof(struct sq_wqe), c->max_send_sge, c->max_inline_data);
     if (!r)
         r = ring_init(&qp->rq, c->max_recv_wr, sizeof(struct rq_wqe), c->max_recv_sge, 0);
-    if (c->max_send_wr)
+    if (c->max_send_wr) {
+        /* Inline bytes lie where the pieces would: what holds those is given, as adapters give it. */
+        uint32_t room = c->max_send_sge * (uint32_t)sizeof(struct uroce_sge);
+        c->max_inline_data = (uint32_t)max_u64(c->max_inline_data, min_u64(room, UROCE_INLINE_MAX));
         c->max_send_wr = qp->sq.mask + 1;
+    }
     if (c->max_recv_wr)
         c->max_recv_wr = qp->rq.mask + 1;
     return r;
