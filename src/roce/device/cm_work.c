@@ -55,8 +55,9 @@ bool dev_cm_in(struct uroce_device *dev, uint64_t now)
     if (!n)
         return false;
     for (int i = 0; i < dev->nports; i++)
-        for (int k = 0; k < DRAIN_BURSTS && dev_rx(dev, i, now) == DEV_BURST; k++)
-            ;
+        for (int k = 0; k < DRAIN_BURSTS && dev->cm_nmads < DEV_CM_MADS / 2; k++)
+            if (dev_rx(dev, i, now) < DEV_BURST)
+                break;
     for (int k = 0, got = 0; dev->nlinks && k < DRAIN_BURSTS && dev_links_rx(dev, now, &got); k++)
         ;
     for (; n; n--) {

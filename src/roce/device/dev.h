@@ -27,7 +27,7 @@
 #define DEV_BURST         64       /* packets taken from the engine or a port at once */
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
-#define DEV_CM_MADS       128      /* messages of the communication manager that wait; more are lost, as on a wire */
+#define DEV_CM_MADS       512      /* messages of the communication manager that wait; more are lost, as on a wire */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4

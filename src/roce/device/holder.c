@@ -23,10 +23,18 @@ struct held {
     int fd[HOLDER_SLOTS];
 };
 
+#define QUEUE_MAX 1024u /* packets that wait for a client to read; more are lost, as on a wire */
+
+struct queue {
+    uint32_t head, n;
+    struct holder_msg m[QUEUE_MAX];
+};
+
 struct client {
     int sock;
     pid_t pid;
-    uint32_t slot; /* 0: has not joined yet */
+    uint32_t slot;       /* 0: has not joined yet */
+    struct queue *queue; /* when its socket was full once */
 };
 
 /* Outlives a worker: in memory that keeper and workers share. */
@@ -165,6 +173,7 @@ static void drop_client(struct holder *h, struct client *c)
         services_drop(&h->shared->services, c->slot);
     if (c->slot && !alive(c->pid))
         h->shared->owner[c->slot] = 0;
+    free(c->queue);
     *c = (struct client){.sock = -1};
 }
 
@@ -229,7 +238,31 @@ static void serve_client(struct holder *h, struct client *c)
         drop_client(h, c);
 }
 
-/* A packet to QPN 1: to one process, to any, or to all. A full socket loses it, as a wire would. */
+/* Sends what waits; true: nothing does any more. */
+static bool flush_queue(struct client *c)
+{
+    struct queue *q = c->queue;
+    while (q && q->n) {
+        int r = holder_send(c->sock, &q->m[q->head], -1);
+        if (r == -EAGAIN)
+            return false;
+        q->head = (q->head + 1) % QUEUE_MAX;
+        q->n--;
+    }
+    return true;
+}
+
+static void send_packet(struct client *c, const struct holder_msg *m)
+{
+    if (flush_queue(c) && holder_send(c->sock, m, -1) != -EAGAIN)
+        return;
+    if (!c->queue)
+        c->queue = calloc(1, sizeof *c->queue);
+    if (c->queue && c->queue->n < QUEUE_MAX)
+        c->queue->m[(c->queue->head + c->queue->n++) % QUEUE_MAX] = *m;
+}
+
+/* A packet to QPN 1: to one process, to any, or to all. */
 static void deliver(struct holder *h, const struct holder_msg *m)
 {
     uint32_t slot = services_slot_of(&h->shared->services, &m->to.gid, m->data, m->len);
@@ -237,7 +270,7 @@ static void deliver(struct holder *h, const struct holder_msg *m)
         struct client *c = &h->clients[i];
         if (c->sock < 0 || !c->slot || (slot < HOLDER_SLOTS && c->slot != slot))
             continue;
-        holder_send(c->sock, m, -1);
+        send_packet(c, m);
         if (slot != HOLDER_TO_ALL)
             return;
     }
@@ -281,7 +314,8 @@ static bool work_once(struct holder *h)
     p[n++] = (struct pollfd){.fd = h->listener, .events = POLLIN};
     p[n++] = (struct pollfd){.fd = h->twin, .events = POLLIN};
     for (unsigned i = 0; i < HOLDER_SLOTS; i++)
-        p[n++] = (struct pollfd){.fd = h->clients[i].sock, .events = POLLIN};
+        p[n++] = (struct pollfd){.fd = h->clients[i].sock,
+                                 .events = POLLIN | (h->clients[i].queue && h->clients[i].queue->n ? POLLOUT : 0)};
     unsigned nheld = h->nheld;
     for (unsigned i = 0; i < nheld; i++)
         p[n++] = (struct pollfd){.fd = h->held[i].fd[0], .events = POLLIN};
@@ -289,9 +323,12 @@ static bool work_once(struct holder *h)
         return true;
     if (p[1].revents)
         return false;
-    for (unsigned i = 0; i < HOLDER_SLOTS; i++)
-        if (p[2 + i].revents && h->clients[i].sock == p[2 + i].fd)
+    for (unsigned i = 0; i < HOLDER_SLOTS; i++) {
+        if (p[2 + i].revents & POLLOUT)
+            flush_queue(&h->clients[i]);
+        if (p[2 + i].revents & ~POLLOUT && h->clients[i].sock == p[2 + i].fd)
             serve_client(h, &h->clients[i]);
+    }
     for (unsigned i = 0; i < nheld; i++)
         if (p[2 + HOLDER_SLOTS + i].revents)
             pass_on(h, &h->held[i]);
@@ -387,6 +424,7 @@ static void become_keeper(struct holder *h)
         for (unsigned i = 0; i < HOLDER_SLOTS; i++) {
             if (h->clients[i].sock >= 0)
                 close(h->clients[i].sock);
+            free(h->clients[i].queue);
             h->clients[i] = (struct client){.sock = -1};
         }
         watch(h);

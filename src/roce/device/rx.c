@@ -119,7 +119,7 @@ void dev_rx_held(struct uroce_device *dev, uint64_t now)
     struct holder_msg m;
     if (atomic_exchange(&dev->holder_ready, false))
         dev->holder.next_look_ns = 0;
-    while (holder_client_packet(&dev->holder, now, &m)) {
+    while (dev->cm_nmads < DEV_CM_MADS && holder_client_packet(&dev->holder, now, &m)) {
         int i = 0;
         while (i < dev->nports && memcmp(&dev->ports[i].at.addr.gid, &m.to.gid, sizeof m.to.gid))
             i++;
