@@ -32,7 +32,8 @@ AGENT_PORT = 1
 KERNEL = "linux-image-amd64"  # the cloud kernel has no rdma_rxe
 MODULES = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
 PROGRAMS = ["/bin/ip", "/usr/bin/rdma", "/usr/bin/ibv_*", "/usr/bin/ib_*_bw", "/usr/bin/ib_*_lat", "/usr/bin/rping",
-            "/usr/bin/ucmatose", "/usr/bin/udaddy", "/usr/lib/*/libibverbs/librxe-*.so"]
+            "/usr/bin/ucmatose", "/usr/bin/udaddy", "/usr/lib/*/libibverbs/librxe-*.so",
+            "/lib/*/libgcc_s.so.1"]  # for pthread_exit
 APPLETS = ["sh", "mount", "mkdir", "insmod", "cat", "grep", "sleep", "echo", "dmesg", "kill", "ls", "ping", "true", "false"]
 INIT = """#!/bin/sh
 export PATH=/usr/bin:/bin

@@ -142,6 +142,9 @@ static struct cm_id *connected(uint32_t qpn, struct cm_id **ret_passive)
     assert_int_equal(cm_accept(B.new_id, now, &yes), 0);
     carry();
     assert_int_equal(A.ev.type, UROCE_CM_CONNECT_RESPONSE);
+    struct cm_qp q; /* the PSN in a message is the receiver's first */
+    assert_int_equal(cm_qp(id, &q), 0);
+    assert_int_equal(q.sq_psn, last_msg.rep.psn);
     assert_int_equal(cm_establish(id, now, NULL, 0), 0);
     carry();
     assert_int_equal(B.ev.type, UROCE_CM_ESTABLISHED);

@@ -233,8 +233,9 @@ int cm_qp(const struct cm_id *id, struct cm_qp *ret)
         return -EINVAL;
     *ret = (struct cm_qp){
         .dest_qpn = id->remote_qpn,
-        .rq_psn = id->remote_psn,
-        .sq_psn = id->local_psn,
+        /* Whoever receives a message begins to send with the PSN in it (IBTA 12.7.31). */
+        .rq_psn = id->local_psn,
+        .sq_psn = id->remote_psn,
         .mtu = id->mtu,
         .responder_resources = id->responder_resources,
         .initiator_depth = id->initiator_depth,

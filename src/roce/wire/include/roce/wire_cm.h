@@ -104,7 +104,7 @@ struct wire_cm_path {
 struct wire_cm_req {
     uint64_t service_id, ca_guid;
     uint32_t qkey, qpn, eecn, remote_eecn; /* 24 bits but the Q_Key */
-    uint32_t psn;                          /* 24 bits */
+    uint32_t psn; /* 24 bits: with which the receiver of this message begins to send; so in a REP */
     uint32_t vendor_id;                    /* 24 bits: enhanced connection establishment */
     uint8_t responder_resources, initiator_depth;
     uint8_t remote_response_timeout, local_response_timeout; /* 5 bits: 4.096 us * 2^x */
