@@ -81,6 +81,7 @@ void dev_cm_out(struct uroce_device *dev, uint64_t now)
                 return; /* full: it goes on when the port does */
         if (!cm_tx(dev->cm, now, &tx))
             return;
+        dev_acks_now(dev); /* those that wait for an answer of the program */
         struct uroce_ah_attr to = {.dgid = tx.path.remote, .sgid_index = tx.path.port_id, .hop_limit = 64};
         struct qp_path path;
         if (dev_path(dev, &to, tx.path.port_id, &path) || qp_send_mad(dev->engine, &path, tx.mad, sizeof tx.mad))
