@@ -98,8 +98,8 @@ static void an_abandoned_read_never_lands_in_reused_memory(void **state)
 /* The server holds the first change back for longer than the client waits; what the client does next is what stays. */
 static void what_was_given_up_does_not_come_after_a_later_change(void **state)
 {
-    static const char *const slow[] = {"delay:op=write,ms=1500,count=1", "delay:op=write,ms=1500,count=1",
-                                       "delay:op=write,ms=1500,count=1", "delay:op=rename,ms=1500,count=1"};
+    static const char *const slow[] = {"delay:op=write,ms=900,count=1", "delay:op=write,ms=900,count=1",
+                                       "delay:op=write,ms=900,count=1", "delay:op=rename,ms=900,count=1"};
     uint8_t *old = malloc(MiB), *new = malloc(MiB), *got = malloc(MiB);
     (void)state;
 
@@ -110,8 +110,10 @@ static void what_was_given_up_does_not_come_after_a_later_change(void **state)
         struct daemon d;
         struct pst_fs *fs, *other;
         struct pst_file *f;
+        if (kind == 1 && !extended)
+            continue;
         assert_true(daemon_start(&d, program, (const char *[]){"--filter", slow[kind], NULL}));
-        fs = connect_at(d.base, "late", 700);
+        fs = connect_at(d.base, "late", 500);
         if (kind < 3) {
             f = api_open_new(fs, "/f", kind == 2 ? O_DIRECT : 0);
             if (kind == 2) { /* a write that was begun by the caller, and cancelled */
@@ -143,7 +145,7 @@ static void what_was_given_up_does_not_come_after_a_later_change(void **state)
                 nap(50);
             assert_int_equal(pst_close(f), 0);
         }
-        nap(2000);
+        nap(700);
         other = connect_at(d.base, "late", 0);
         assert_int_equal(pst_open(other, "/f", O_RDONLY, 0, &f), 0);
         assert_int_equal(pst_pread(f, got, MiB, 0), n);
