@@ -94,6 +94,13 @@ static uint32_t length_of(const struct list *l)
     return n;
 }
 
+/* An operation ends, and its request, a change that was sent, may still come. */
+static void unknown_end(struct rqueue *q, const struct rop *p)
+{
+    if (p->slot && p->epoch)
+        session_give_up(q->r->session, p->epoch);
+}
+
 /*
  * The submitter gets its operation back. One that is not sent yet is simply over; a control request and one that names
  * the user's own memory come back as soon as that is safe.
@@ -111,8 +118,7 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
         rq_finish(q, p, err);
         return;
     }
-    if (p->slot && p->epoch) /* a change that may still come */
-        session_give_up(q->r->session, p->epoch);
+    unknown_end(q, p);
     if (!p->msgno) { /* waiting; it may have been sent on an earlier connection */
         list_del(&p->link);
         slot_free(q, p, p->slot ? now_ns() + SLOT_REST_NS : 0);
@@ -170,96 +176,6 @@ void rq_requeue(struct rqueue *q)
     }
     list_splice_back(&again, &q->waiting);
     list_splice_back(&q->waiting, &again);
-}
-
-/* ---- control requests ---- */
-
-static void control_fn(struct session_async *a, int err)
-{
-    struct rop *p = container_of(a, struct rop, async);
-    struct rqueue *q = p->q;
-
-    atomic_fetch_add(&q->wakers, 1);
-    pthread_mutex_lock(&q->mail_lock);
-    p->mail_err = err;
-    list_push_back(&q->mail, &p->mail);
-    pthread_mutex_unlock(&q->mail_lock);
-    /* The owner may have seen the mail already, finished and begun to close. */
-    rq_wake(q);
-    atomic_fetch_sub(&q->wakers, 1);
-}
-
-static int begin_control(struct rqueue *q, struct rop *p)
-{
-    PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
-    PB(Header) header = PENSTOCK__V1__HEADER__INIT;
-    PB(FsyncRequest) in = PENSTOCK__V1__FSYNC_REQUEST__INIT;
-    struct session_call call = {.req = &req, .header = &header, .container = &rcont_of(p->op->cont)->handle};
-
-    in.header = &header;
-    in.ino = p->op->ino;
-    in.whole_container = p->op->kind == PST_OP_SYNCFS;
-    req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_FSYNC;
-    req.fsync = &in;
-    p->async.fn = control_fn;
-    return session_begin(q->r->session, &call, &p->async);
-}
-
-static void step_control(struct rqueue *q)
-{
-    list_for_each_safe (it, &q->control) {
-        struct rop *p = list_entry(it, struct rop, link);
-        int r;
-        if (p->is_begun)
-            continue;
-        if (p->is_doubted) {
-            r = session_doubt_end(q->r->session, p->async.epoch, p->doubt);
-            if (r == -EAGAIN)
-                continue;
-            p->is_doubted = false;
-            if (r < 0) {
-                list_del(&p->link);
-                rq_finish(q, p, r);
-                continue;
-            }
-        }
-        p->is_begun = true;
-        p->mark = remote_mark(rcont_of(p->op->cont));
-        r = begin_control(q, p);
-        if (r == 0)
-            continue;
-        p->is_begun = false;
-        if (r != -EAGAIN) {
-            list_del(&p->link);
-            rq_finish(q, p, r);
-        }
-    }
-}
-
-static void read_mail(struct rqueue *q)
-{
-    struct list mail = LIST_INIT(mail), *l;
-
-    pthread_mutex_lock(&q->mail_lock);
-    list_splice_back(&mail, &q->mail);
-    pthread_mutex_unlock(&q->mail_lock);
-    while ((l = list_pop_front(&mail))) {
-        struct rop *p = list_entry(l, struct rop, mail);
-        p->is_begun = false;
-        /* ESTALE may speak of the session. Neither has done anything. */
-        if (p->mail_err == -ESTALE && !p->ended) {
-            p->is_doubted = true;
-            p->doubt = session_doubt(q->r->session);
-            continue;
-        }
-        if (p->mail_err == -ECONNRESET && !p->ended)
-            continue;
-        if (!p->mail_err)
-            p->mail_err = remote_synced(rcont_of(p->op->cont), p->op->kind == PST_OP_SYNCFS ? 0 : p->op->ino, p->mark,
-                                        p->async.history);
-        list_del(&p->link);
-        rq_finish(q, p, p->ended ? p->ended : p->mail_err);
-    }
 }
 
 /* ---- the owner's calls ---- */
@@ -320,8 +236,11 @@ static void fail_all(struct rqueue *q, int err)
     log_error("%s: no data transport: %s", session_addr(q->r->session), err_text(err));
     q->broken = err;
     rq_requeue(q);
-    while (!list_empty(&q->waiting))
-        rq_finish(q, list_entry(list_pop_front(&q->waiting), struct rop, link), err);
+    while (!list_empty(&q->waiting)) {
+        struct rop *p = list_entry(list_pop_front(&q->waiting), struct rop, link);
+        unknown_end(q, p);
+        rq_finish(q, p, err);
+    }
 }
 
 /* At the first operation that moves data. */
@@ -353,7 +272,7 @@ static bool step(struct rqueue *q)
 
     if (atomic_exchange(&q->woken, false) && read(q->wake_fd, &count, sizeof count) < 0)
         log_debug("queue %u: cannot read its event counter", q->number);
-    read_mail(q);
+    rq_control_mail(q);
     rq_mem_check(q);
     while (!list_empty(&q->ages)) {
         struct rop *p = list_entry(q->ages.next, struct rop, age);
@@ -362,7 +281,7 @@ static bool step(struct rqueue *q)
         list_del(&p->age); /* once; rq_finish does not mind */
         give_up(q, p, -ETIMEDOUT);
     }
-    step_control(q);
+    rq_control_step(q);
     if (!q->shard && !q->broken && !list_empty(&q->waiting)) {
         n = open_shard(q);
         if (n < 0)

@@ -147,6 +147,11 @@ void rq_conn_unbind(struct rqueue *q, uint32_t number);
 /* 0 and sent; -EAGAIN; -ENOTCONN. Counts the message. */
 int rq_conn_send(struct rqueue *q, struct dp_request *req);
 
+/* ---- queue_control.c ---- */
+/* Begins what waits; takes what came back. */
+void rq_control_step(struct rqueue *q);
+void rq_control_mail(struct rqueue *q);
+
 /* ---- queue.c ---- */
 struct rop *rq_rop(struct rqueue *q); /* NULL: none is free */
 void rq_free(struct rqueue *q, struct rop *p);
