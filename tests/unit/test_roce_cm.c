@@ -205,17 +205,44 @@ static void private_data_arrives_padded(void **state)
     assert_int_equal(A.ev.private_data[0], 7);
 }
 
+/* Carries messages until A has been told something. */
+static void carry_on(void)
+{
+    unsigned events = A.events;
+    for (carry(); A.events == events; carry()) {
+        assert_true(cm_deadline(A.e) != UINT64_MAX);
+        now = cm_deadline(A.e);
+        cm_tick(A.e, now);
+    }
+}
+
 static void a_port_where_nobody_listens_refuses(void **state)
 {
     (void)state;
     connecting(UROCE_CM_TCP, 7174, 1);
-    carry();
+    carry_on();
     assert_int_equal(A.ev.type, UROCE_CM_REJECTED);
     assert_int_equal(A.ev.status, UROCE_CM_REJ_SERVICE_ID);
+    assert_in_range(now, 200 * MS, 400 * MS);
     connecting(UROCE_CM_UDP, 7174, 1);
-    carry();
+    carry_on();
     assert_int_equal(A.ev.type, UROCE_CM_UNREACHABLE);
     assert_int_equal(A.ev.status, WIRE_CM_SIDR_UNSUPPORTED);
+}
+
+static void a_listener_that_comes_a_moment_late_is_found(void **state)
+{
+    (void)state;
+    connecting(UROCE_CM_TCP, 7174, 1);
+    connecting(UROCE_CM_UDP, 7174, 1);
+    carry();
+    listener(&B, UROCE_CM_TCP, 7174, 0);
+    listener(&B, UROCE_CM_UDP, 7174, 0);
+    now += 60 * MS;
+    cm_tick(A.e, now);
+    carry();
+    assert_int_equal(B.events, 2);
+    assert_int_equal(A.events, 0);
 }
 
 static void a_refusal_carries_reason_and_private_data(void **state)
@@ -548,6 +575,7 @@ int main(void)
         T(both_ends_learn_what_their_queue_pairs_need),
         T(private_data_arrives_padded),
         T(a_port_where_nobody_listens_refuses),
+        T(a_listener_that_comes_a_moment_late_is_found),
         T(a_refusal_carries_reason_and_private_data),
         T(silence_is_unreachable_after_eight_tries),
         T(a_program_that_hesitates_is_waited_for),

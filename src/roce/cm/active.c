@@ -191,6 +191,15 @@ static void rep_came(struct cm_id *id, const struct cm_msg *msg)
     cm_tell_event(id, NULL, &ev, &msg->m, 0);
 }
 
+bool cm_refused(struct cm_id *id)
+{
+    if (id->refused++ == CM_REFUSED_TRIES)
+        return false;
+    id->tries = 0;
+    cm_timer_set(id, id->e->now + CM_REFUSED_WAIT_NS);
+    return true;
+}
+
 void cm_req_sent(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm *m = &msg->m;
@@ -207,7 +216,7 @@ void cm_req_sent(struct cm_id *id, const struct cm_msg *msg)
         }
         break;
     case WIRE_CM_REJ:
-        if (smaller_mtu(id, m))
+        if (smaller_mtu(id, m) || (m->rej.reason == WIRE_CM_REJ_SERVICE_ID && cm_refused(id)))
             break;
         cm_timer_set(id, UINT64_MAX);
         id->has_mad = false;

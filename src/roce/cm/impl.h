@@ -61,7 +61,7 @@ struct cm_id {
     /* What is sent again, and when. */
     uint8_t mad[WIRE_MAD_BYTES];
     bool has_mad, mra_wanted;
-    uint32_t tries;
+    uint32_t tries, refused;
     uint64_t deadline;
     uint32_t heap_at; /* index in the heap + 1; 0: not there */
 };
@@ -168,6 +168,8 @@ void cm_close_now(struct cm_id *id, const void *private_data, uint8_t len);
 /* The request is not waiting for the program any more. */
 void cm_request_taken(struct cm_id *id);
 void cm_reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len);
+/* The peer says that nobody listens; true: it is asked again. */
+bool cm_refused(struct cm_id *id);
 void cm_sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_param *p);
 
 const char *cm_state_name(enum cm_state s);

@@ -96,6 +96,8 @@ void cm_sidr_req_sent(struct cm_id *id, const struct cm_msg *msg)
         id->e->st.dropped++;
         return;
     }
+    if (m->sidr_rep.status == WIRE_CM_SIDR_UNSUPPORTED && cm_refused(id))
+        return;
     if (m->sidr_rep.status != WIRE_CM_SIDR_OK) {
         ev.type = UROCE_CM_UNREACHABLE;
         ev.status = m->sidr_rep.status;
