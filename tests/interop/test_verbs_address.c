@@ -243,6 +243,94 @@ static void memory_that_is_not_mapped_is_not_registered(void **state)
     vend_close(&e);
 }
 
+/* ---- what is not there ---- */
+
+static void no_entry_of_a_contexts_tables_is_null(void **state)
+{
+    (void)state;
+    vend_open(&e, NULL, LEN);
+    struct verbs_context *v = verbs_get_ctx(e.ctx);
+    assert_non_null(v);
+    assert_int_equal(v->sz, sizeof *v);
+    const char *from = (const char *)v, *to = (const char *)&v->_ABI_placeholder3;
+    for (const char *p = from; p < to; p += sizeof(void *)) {
+        void *entry;
+        memcpy(&entry, p, sizeof entry);
+        if (p != (const char *)&v->priv && !entry)
+            fail_msg("the entry at %td is NULL", p - from);
+    }
+    from = (const char *)&e.ctx->ops;
+    for (size_t i = 0; i < sizeof e.ctx->ops; i += sizeof(void *)) {
+        void *entry;
+        memcpy(&entry, from + i, sizeof entry);
+        if (!entry)
+            fail_msg("the entry of ops at %zu is NULL", i);
+    }
+    vend_close(&e);
+}
+
+#define assert_not_there(call)                                                                                         \
+    do {                                                                                                               \
+        errno = 0;                                                                                                     \
+        assert_null(call);                                                                                             \
+        assert_int_equal(errno, EOPNOTSUPP);                                                                           \
+    } while (0)
+
+static void what_is_not_there_is_not_supported(void **state)
+{
+    (void)state;
+    struct ibv_flow_attr flow = {0};
+    struct ibv_wq_init_attr wq = {0};
+    struct ibv_counters_init_attr counters = {0};
+    struct ibv_rwq_ind_table_init_attr table = {0};
+    struct ibv_qp_open_attr open = {0};
+    struct ibv_modify_cq_attr moderate = {.attr_mask = IBV_CQ_ATTR_MODERATE};
+    struct ibv_ece ece = {.vendor_id = 1};
+    vend_open(&e, NULL, LEN);
+    struct ibv_qp *qp = vend_qp(&e, IBV_QPT_RC, 8, NULL);
+    struct ibv_qp_init_attr raw = {
+        .send_cq = e.cq, .recv_cq = e.cq, .qp_type = IBV_QPT_RAW_PACKET, .cap = {1, 1, 1, 1, 0}};
+    assert_not_there(ibv_create_flow(qp, &flow));
+    assert_not_there(ibv_create_wq(e.ctx, &wq));
+    assert_not_there(ibv_create_counters(e.ctx, &counters));
+    assert_not_there(ibv_create_rwq_ind_table(e.ctx, &table));
+    assert_not_there(ibv_create_flow_action_esp(e.ctx, NULL));
+    assert_not_there(ibv_open_qp(e.ctx, &open));
+    assert_not_there(ibv_alloc_null_mr(e.pd));
+    assert_not_there(ibv_create_qp(e.pd, &raw));
+    assert_int_equal(ibv_modify_cq(e.cq, &moderate), EOPNOTSUPP);
+    assert_int_equal(ibv_set_ece(qp, &ece), EOPNOTSUPP);
+    assert_int_equal(ibv_destroy_qp(qp), 0);
+    vend_close(&e);
+}
+
+static void the_mac_behind_a_gid_is_told_if_it_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gid;
+        uint8_t mac[6];
+    } known[] = {
+        {"::ffff:239.129.2.3", {0x01, 0x00, 0x5e, 0x01, 0x02, 0x03}},
+        {"ff05::1:2", {0x33, 0x33, 0x00, 0x01, 0x00, 0x02}},
+        {"fe80::211:22ff:fe33:4455", {0x00, 0x11, 0x22, 0x33, 0x44, 0x55}},
+    };
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    uint8_t mac[6];
+    uint16_t vid;
+    vend_open(&e, NULL, LEN);
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+        assert_int_equal(inet_pton(AF_INET6, known[i].gid, attr.grh.dgid.raw), 1);
+        assert_int_equal(ibv_resolve_eth_l2_from_gid(e.ctx, &attr, mac, &vid), 0);
+        assert_memory_equal(mac, known[i].mac, sizeof mac);
+        assert_int_equal(vid, 0xffff);
+    }
+    assert_int_equal(inet_pton(AF_INET6, "::ffff:10.77.0.99", attr.grh.dgid.raw), 1);
+    assert_int_equal(ibv_resolve_eth_l2_from_gid(e.ctx, &attr, mac, &vid), -1);
+    assert_int_equal(errno, EHOSTUNREACH);
+    vend_close(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +341,9 @@ int main(void)
         cmocka_unit_test(capabilities_are_told_back_or_refused),
         cmocka_unit_test(limits_of_locked_memory_do_not_matter),
         cmocka_unit_test(memory_that_is_not_mapped_is_not_registered),
+        cmocka_unit_test(no_entry_of_a_contexts_tables_is_null),
+        cmocka_unit_test(what_is_not_there_is_not_supported),
+        cmocka_unit_test(the_mac_behind_a_gid_is_told_if_it_is_known),
     };
     netns_pair_make(&ns, 1500);
     return cmocka_run_group_tests(tests, NULL, NULL);

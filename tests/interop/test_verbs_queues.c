@@ -40,10 +40,8 @@ static void recv_chain(struct ibv_recv_wr *wr, int n, uint64_t first)
 {
     piece = (struct ibv_sge){(uintptr_t)e.buf, 8, e.mr->lkey};
     for (int i = 0; i < n; i++)
-        wr[i] = (struct ibv_recv_wr){.wr_id = first + (uint64_t)i,
-                                     .next = i + 1 < n ? &wr[i + 1] : NULL,
-                                     .sg_list = &piece,
-                                     .num_sge = 1};
+        wr[i] = (struct ibv_recv_wr){
+            .wr_id = first + (uint64_t)i, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = &piece, .num_sge = 1};
 }
 
 /* Exactly the ids first..first+n-1 complete with that status, in their order. */
@@ -238,11 +236,9 @@ static void an_extended_queue_pair_posts_all_of_a_section_or_none(void **state)
                                        .pd = e.pd,
                                        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
     struct ibv_qp *qp = ibv_create_qp_ex(e.ctx, &init), *b = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
-    struct ibv_qp_attr a = {
-        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
+    struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
     assert_non_null(qp);
-    assert_int_equal(
-        ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+    assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
     struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
     assert_non_null(ex);
     assert_null(ibv_qp_to_qp_ex(b));

@@ -56,6 +56,27 @@ def stock_libraries_load():
     print(f"{loaded} stock libraries load on top")
 
 
+NAMES_AND_RATES = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+for name in ("ibv_node_type_str", "ibv_port_state_str", "ibv_event_type_str", "ibv_wc_status_str"):
+    fn = getattr(lib, name)
+    fn.restype = ctypes.c_char_p
+    print(name, [fn(i) for i in range(-1, 40)])
+for name, values in (("ibv_rate_to_mult", range(-1, 40)), ("ibv_rate_to_mbps", range(-1, 40)),
+                     ("mult_to_ibv_rate", range(-1, 600)), ("mbps_to_ibv_rate", range(0, 1300000, 125))):
+    print(name, [getattr(lib, name)(i) for i in values])
+"""
+
+
+def names_and_rates_are_the_distributions():
+    said = [subprocess.run(["/usr/bin/python3", "-c", NAMES_AND_RATES, lib], check=True, capture_output=True,
+                           text=True).stdout.splitlines() for lib in (stock(LIBRARY.name), LIBRARY)]
+    for theirs, ours in zip(*said):
+        assert theirs == ours, f"theirs: {theirs}\nours:   {ours}"
+    print(f"{len(said[0])} functions name and convert alike")
+
+
 def the_tools_see_the_device():
     assert re.search(r"^\s+uroce0\s+0275\S+", in_namespace("ibv_devices"), re.M)
     info = in_namespace("ibv_devinfo -v")
@@ -67,4 +88,5 @@ def the_tools_see_the_device():
 
 the_symbols_are_the_distributions()
 stock_libraries_load()
+names_and_rates_are_the_distributions()
 the_tools_see_the_device()

@@ -71,8 +71,8 @@ struct ibv_qp *vend_qp(struct vend *e, enum ibv_qp_type type, uint32_t depth, st
 
 struct vaddr vend_addr(const struct vend *e, const struct ibv_qp *qp, int gid_index)
 {
-    struct vaddr a = {.qpn = qp->qp_num, .psn = qp->qp_num * 77 & 0xffffff, .rkey = e->mr->rkey,
-                      .addr = (uintptr_t)e->buf};
+    struct vaddr a = {
+        .qpn = qp->qp_num, .psn = qp->qp_num * 77 & 0xffffff, .rkey = e->mr->rkey, .addr = (uintptr_t)e->buf};
     assert_int_equal(ibv_query_gid(e->ctx, 1, gid_index, &a.gid), 0);
     return a;
 }
