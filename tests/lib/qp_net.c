@@ -185,6 +185,7 @@ static void deliver(struct qpnet *n, const struct qpnet_pkt *p)
     n->delivered++;
     if (wire_decode(p->bytes, p->len, &rx.pkt) < 0)
         abort();
+    rx.pkt.far = p->path.port_id == QPNET_FAR;
     qp_engine_rx(n->e[p->to], n->now, &rx);
 }
 

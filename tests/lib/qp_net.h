@@ -6,6 +6,7 @@
 #include "qp/qp.h"
 
 #define QPNET_NODES 9
+#define QPNET_FAR   1 /* port_id of a second path: its packets are wire_pkt.far; they still fit a datagram */
 
 struct qpnet_link {
     double loss, duplicate, reorder, late, mark; /* probabilities per packet */

@@ -42,9 +42,17 @@ struct rm_dir {
     uint32_t first_error;   /* its status */
 };
 
+/* A shared receive queue and the offsets of its receives' buffers. */
+struct rm_srq {
+    struct qp_srq *q;
+    uint32_t at[2 * RM_CONNS * RM_RECVS];
+    int n, posted;
+};
+
 struct rm_end {
     int node;
     struct qp *qp;
+    struct rm_srq *srq;         /* whence it has its receives, or NULL */
     uint32_t recv_at[RM_RECVS]; /* offsets of the receives' buffers */
     int nrecvs, recvs_posted, recvs_told;
 };
@@ -53,6 +61,10 @@ struct rm_conn {
     struct rm_end end[2];
     struct rm_dir dir[2]; /* dir[i]: end[i] is the requester */
     bool poisoned;        /* some request is wrong on purpose */
+    bool xrc;             /* end[0] is an initiator, end[1] a target: requests go one way */
+    bool far, moved;      /* it is to have a second path; it has */
+    struct qp_peer peer;
+    struct qp_path path[2];
 };
 
 struct rm_node {
@@ -60,12 +72,11 @@ struct rm_node {
     struct qp_pd *pd;
     struct qp_cq *cq;
     struct qp_mr *mr;
-    struct qp_srq *srq;
+    struct qp_xrcd *xrcd;
+    struct rm_srq srq, xrc;        /* of RC, if there is one; of the domain */
     uint8_t *mem, *shadow, *maybe; /* arena; what it must be; maybe: 1 = may differ, 2 = old or new */
     uint8_t *alt;                  /* the other value where maybe is 2 */
     uint32_t used;
-    uint32_t srq_at[2 * RM_CONNS * RM_RECVS];
-    int srq_n, srq_posted;
 };
 
 struct rm {
@@ -83,7 +94,7 @@ struct rm {
 void rm_run(uint64_t seed);
 /* What all programs did together, to see that they reach what they should. */
 struct rm_totals {
-    uint64_t ops, failed, packets, retransmits, timeouts, rnr, naks, sacks, dups, dead;
+    uint64_t xrc, moved, ops, failed, packets, retransmits, timeouts, rnr, naks, sacks, dups, dead;
 };
 extern struct rm_totals rm_totals;
 
@@ -97,6 +108,8 @@ void rm_fail(const struct rm *m, const char *what, int line) __attribute__((nore
 /* roce_program.c: makes engines, connections and programs. */
 void rm_build(struct rm *m);
 void rm_post(struct rm *m, struct rm_conn *c, int d, int n);
+/* Both ends of a connection learn of the second path. */
+void rm_move(struct rm *m, struct rm_conn *c);
 void rm_post_recvs(struct rm *m, struct rm_conn *c, int end, int n);
 void rm_close(struct rm *m);
 

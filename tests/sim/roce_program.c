@@ -67,10 +67,11 @@ static void build_node(struct rm *m, struct rm_node *n)
     RM_CHECK(m, !qp_engine_new(&cfg, &n->e) && !qp_pd_new(n->e, &n->pd));
     RM_CHECK(m, !qp_cq_new(n->e, 2048, n, &n->cq));
     RM_CHECK(m, !qp_mr_reg(n->pd, n->mem, RM_MEM, (uintptr_t)n->mem, access, NULL, &n->mr));
-    n->srq = NULL;
-    n->srq_n = n->srq_posted = 0;
+    n->srq = n->xrc = (struct rm_srq){0};
     if (one_in(m, 4))
-        RM_CHECK(m, !qp_srq_new(n->pd, 2 * RM_CONNS * RM_RECVS, 3, NULL, NULL, n, &n->srq));
+        RM_CHECK(m, !qp_srq_new(n->pd, 2 * RM_CONNS * RM_RECVS, 3, NULL, NULL, n, &n->srq.q));
+    RM_CHECK(m, !qp_xrcd_new(n->e, &n->xrcd));
+    RM_CHECK(m, !qp_srq_new(n->pd, 2 * RM_CONNS * RM_RECVS, 3, n->xrcd, n->cq, n, &n->xrc.q));
     (void)qpnet_add(&m->net, n->e);
 }
 
@@ -156,7 +157,7 @@ static void build_dir(struct rm *m, struct rm_conn *c, int d, uint32_t mtu)
     uint64_t counter;
     uint32_t most = 1;
 
-    *dir = (struct rm_dir){.nops = 1 + (int)below(m, RM_OPS), .counter = take(m, peer, 8, 8)};
+    *dir = (struct rm_dir){.nops = c->xrc && d ? 0 : 1 + (int)below(m, RM_OPS), .counter = take(m, peer, 8, 8)};
     memcpy(&counter, peer->mem + dir->counter, 8);
     for (int i = 0; i < dir->nops; i++) {
         build_op(m, c, d, &dir->op[i], mtu, &counter);
@@ -164,15 +165,15 @@ static void build_dir(struct rm *m, struct rm_conn *c, int d, uint32_t mtu)
         if (takes_receive(&dir->op[i]) && dir->op[i].len > most)
             most = dir->op[i].len;
     }
-    to->nrecvs += (int)below(m, 3);
+    if (dir->nops)
+        to->nrecvs += (int)below(m, 3);
     for (int i = 0; i < to->nrecvs; i++) {
-        if (peer->srq)
-            peer->srq_at[peer->srq_n++] = take(m, peer, RM_MSG, 1);
+        if (to->srq)
+            to->srq->at[to->srq->n++] = take(m, peer, RM_MSG, 1);
         else
             to->recv_at[i] = take(m, peer, most, 1);
     }
-    if (!peer->srq)
-        to->recvs_posted = to->recvs_told = 0;
+    to->recvs_posted = to->recvs_told = 0;
 }
 
 /* selective: a bit for each end. */
@@ -191,37 +192,86 @@ static void modify(struct rm *m, struct rm_conn *c, const struct uroce_qp_attr a
         a.qp_state = UROCE_QPS_RTR;
         RM_CHECK(m, !qp_modify(qp, m->net.now, &a,
                                UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN |
-                                   UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER,
+                                   (c->xrc && i == 0 ? 0u : UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER),
                                &path));
         a.qp_state = UROCE_QPS_RTS;
-        RM_CHECK(m, !qp_modify(qp, m->net.now, &a,
-                               UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT | UROCE_QP_RETRY_CNT |
-                                   UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC,
-                               NULL));
+        RM_CHECK(m,
+                 !qp_modify(
+                     qp, m->net.now, &a,
+                     UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT |
+                         (c->xrc && i == 1 ? 0u : UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC),
+                     NULL));
         if (selective >> i & 1)
             RM_CHECK(m, !qp_set_peer(qp, &peer));
     }
 }
 
+static void build_qp(struct rm *m, struct rm_conn *c, int i)
+{
+    struct rm_end *e = &c->end[i];
+    struct rm_node *n = &m->node[e->node];
+    struct qp_init init = {.type = UROCE_QPT_RC, .cap = {RM_OPS, RM_RECVS, 3, 3, 100}};
+
+    if (!c->xrc || i == 0) {
+        init.pd = n->pd;
+        init.send_cq = n->cq;
+    }
+    if (c->xrc) {
+        init.type = i ? UROCE_QPT_XRC_RECV : UROCE_QPT_XRC_SEND;
+        init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+        if (i)
+            init.cap = (struct uroce_qp_cap){0};
+        init.xrcd = i ? n->xrcd : NULL;
+        e->srq = &n->xrc;
+    } else {
+        init.recv_cq = n->cq;
+        init.srq = n->srq.q;
+        e->srq = n->srq.q ? &n->srq : NULL;
+    }
+    RM_CHECK(m, !qp_create(n->e, &init, &e->qp));
+}
+
+/* A second path, with packets of another size: as it is between processes that come to share memory. */
+static void plan_move(struct rm *m, struct rm_conn *c, bool selective)
+{
+    c->far = one_in(m, 3);
+    for (int i = 0; i < 2; i++) {
+        c->path[i] = qpnet_path(c->end[i].node, c->end[!i].node);
+        c->path[i].port_id = QPNET_FAR;
+    }
+    c->peer = (struct qp_peer){.selective_repeat = selective,
+                               .mtu_bytes = 192 + below(m, 976) * 4,
+                               .window_bytes = one_in(m, 3) ? below(m, 20000) : 1u << 20};
+}
+
+void rm_move(struct rm *m, struct rm_conn *c)
+{
+    c->moved = true;
+    rm_totals.moved++;
+    for (int i = 0; i < 2; i++) {
+        struct uroce_qp_attr a;
+        c->peer.path = &c->path[i];
+        qp_query(c->end[i].qp, &a, NULL);
+        RM_CHECK(m, qp_set_peer(c->end[i].qp, &c->peer) == (a.qp_state == UROCE_QPS_ERR ? -EINVAL : 0));
+    }
+}
+
 static void build_conn(struct rm *m, struct rm_conn *c)
 {
+    uint32_t selective;
     struct uroce_qp_attr a[2];
     uint32_t psn[2];
     enum uroce_mtu mtu = (enum uroce_mtu)(UROCE_MTU_256 + below(m, 3));
 
     memset(c, 0, sizeof *c);
     c->poisoned = one_in(m, 6);
+    c->xrc = one_in(m, 4);
+    rm_totals.xrc += c->xrc;
     for (int i = 0; i < 2; i++) {
-        struct rm_node *n;
-        struct qp_init init = {.type = UROCE_QPT_RC, .cap = {RM_OPS, RM_RECVS, 3, 3, 100}};
         c->end[i].node = (int)below(m, (uint32_t)m->nnodes);
         if (i && !one_in(m, 8))
             c->end[1].node = (c->end[0].node + 1) % m->nnodes;
-        n = &m->node[c->end[i].node];
-        init.pd = n->pd;
-        init.send_cq = init.recv_cq = n->cq;
-        init.srq = n->srq;
-        RM_CHECK(m, !qp_create(n->e, &init, &c->end[i].qp));
+        build_qp(m, c, i);
         psn[i] = one_in(m, 2) ? (UROCE_PSN_MASK - below(m, 60)) : below(m, 1u << 24);
     }
     for (int i = 0; i < 2; i++)
@@ -237,7 +287,9 @@ static void build_conn(struct rm *m, struct rm_conn *c)
     }
     a[0].max_rd_atomic = (uint8_t)(1 + below(m, a[1].max_dest_rd_atomic));
     a[1].max_rd_atomic = (uint8_t)(1 + below(m, a[0].max_dest_rd_atomic));
-    modify(m, c, a, one_in(m, 2) ? 0 : one_in(m, 5) ? 1 + below(m, 2) : 3); /* an end may learn of it late */
+    selective = one_in(m, 2) ? 0 : one_in(m, 5) ? 1 + below(m, 2) : 3; /* an end may learn of it late */
+    modify(m, c, a, selective);
+    plan_move(m, c, selective == 3);
 }
 
 void rm_build(struct rm *m)
@@ -301,6 +353,8 @@ static void fill_wr(struct rm *m, struct rm_conn *c, int d, const struct rm_op *
     wr->send_flags = (op->signalled ? UROCE_SEND_SIGNALED : 0u) | (op->fence ? UROCE_SEND_FENCE : 0u) |
                      (op->is_inline ? UROCE_SEND_INLINE : 0u) | (op->solicited ? UROCE_SEND_SOLICITED : 0u);
     wr->imm_data = op->local;
+    if (c->xrc)
+        wr->xrc_remote_srqn = qp_srq_num(peer->xrc.q);
     if (op->kind == RM_FADD || op->kind == RM_CSWAP) {
         wr->wr.atomic.remote_addr = addr;
         wr->wr.atomic.rkey = rkey;
@@ -345,27 +399,26 @@ void rm_post_recvs(struct rm *m, struct rm_conn *c, int end, int n)
 {
     struct rm_end *e = &c->end[end];
     struct rm_node *node = &m->node[e->node];
+    struct rm_srq *srq = e->srq;
     const struct uroce_recv_wr *bad;
     bool bell = false;
 
     for (; n; n--) {
         struct uroce_sge sge[3];
         struct uroce_recv_wr wr = {.sg_list = sge};
-        bool srq = node->srq != NULL;
         uint32_t len = RM_MSG;
-        if (srq ? node->srq_posted == node->srq_n : e->recvs_posted == e->nrecvs)
+        if (srq ? srq->posted == srq->n : e->recvs_posted == e->nrecvs)
             break;
-        wr.wr_id = (uint64_t)(srq ? node->srq_posted++ : e->recvs_posted++);
+        wr.wr_id = (uint64_t)(srq ? srq->posted++ : e->recvs_posted++);
         if (!srq) { /* its buffer is as long as the longest message of its peer */
             len = 1;
             for (int i = 0; i < c->dir[!end].nops; i++)
                 if (takes_receive(&c->dir[!end].op[i]) && c->dir[!end].op[i].len > len)
                     len = c->dir[!end].op[i].len;
         }
-        wr.num_sge =
-            split(m, node, srq ? node->srq_at[wr.wr_id] : e->recv_at[wr.wr_id], len, 1 + (int)below(m, 3), sge);
+        wr.num_sge = split(m, node, srq ? srq->at[wr.wr_id] : e->recv_at[wr.wr_id], len, 1 + (int)below(m, 3), sge);
         if (srq)
-            RM_CHECK(m, !qp_post_srq_recv(node->srq, &wr, &bad));
+            RM_CHECK(m, !qp_post_srq_recv(srq->q, &wr, &bad));
         else
             RM_CHECK(m, !qp_post_recv(e->qp, &wr, &bad, &bell));
         if (bell)
@@ -380,8 +433,9 @@ void rm_close(struct rm *m)
             RM_CHECK(m, !qp_destroy(m->conn[i].end[k].qp));
     for (int i = 0; i < m->nnodes; i++) {
         struct rm_node *n = &m->node[i];
-        if (n->srq)
-            RM_CHECK(m, !qp_srq_free(n->srq));
+        if (n->srq.q)
+            RM_CHECK(m, !qp_srq_free(n->srq.q));
+        RM_CHECK(m, !qp_srq_free(n->xrc.q) && !qp_xrcd_free(n->xrcd));
         RM_CHECK(m, !qp_mr_dereg(n->mr) && !qp_cq_free(n->cq) && !qp_pd_free(n->pd) && !qp_engine_free(n->e));
         free(n->mem);
         free(n->maybe);

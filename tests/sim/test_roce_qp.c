@@ -118,10 +118,10 @@ static void told_recv(struct rm *m, struct rm_conn *c, int end, const struct uro
     struct rm_end *e = &c->end[end];
     struct rm_node *node = &m->node[e->node], *peer = &m->node[c->end[!end].node];
     struct rm_dir *dir = &c->dir[!end]; /* whose requests arrive here */
-    uint32_t at = node->srq ? node->srq_at[wc->wr_id] : e->recv_at[wc->wr_id];
+    uint32_t at = e->srq ? e->srq->at[wc->wr_id] : e->recv_at[wc->wr_id];
     const struct rm_op *op;
 
-    if (!node->srq)
+    if (!e->srq)
         RM_CHECK(m, wc->wr_id == (uint64_t)e->recvs_told);
     e->recvs_told++;
     if (wc->status != UROCE_WC_SUCCESS) {
@@ -196,6 +196,10 @@ static void chaos(struct rm *m)
         for (int s = (int)rng_below(&m->rng, 12); s > 0; s--)
             if (!qpnet_step(&m->net, m->net.now + 50000))
                 m->net.now += 50000;
+        if (c->far && !c->moved && rng_below(&m->rng, 20) == 0)
+            rm_move(m, c);
+        if (m->lossy && rng_below(&m->rng, 10) == 0) /* full for a while: packets wait as long as lost ones */
+            qp_engine_hold(m->node[c->end[k].node].e, QPNET_FAR, rng_below(&m->rng, 4) == 0);
         if (rng_below(&m->rng, 2) == 0)
             poll_node(m, &m->node[rng_below(&m->rng, (uint64_t)m->nnodes)], 1 + (int)rng_below(&m->rng, 8));
     }
@@ -206,6 +210,8 @@ static void calm(struct rm *m)
     uint64_t end = m->net.now + CALM_NS;
 
     m->net.link.loss = m->net.link.duplicate = m->net.link.reorder = m->net.link.late = m->net.link.mark = 0;
+    for (int i = 0; i < m->nnodes; i++)
+        qp_engine_hold(m->node[i].e, QPNET_FAR, false);
     for (int i = 0; i < m->nconns; i++)
         for (int k = 0; k < 2; k++) {
             rm_post_recvs(m, &m->conn[i], k, 1000);
@@ -241,7 +247,7 @@ static void end_all(struct rm *m)
         for (int k = 0; k < 2; k++) {
             struct rm_end *e = &m->conn[i].end[k];
             RM_CHECK(m, m->conn[i].dir[k].told == m->conn[i].dir[k].nops);
-            RM_CHECK(m, m->node[e->node].srq || e->recvs_told == e->recvs_posted);
+            RM_CHECK(m, e->srq || e->recvs_told == e->recvs_posted);
         }
 }
 
@@ -259,6 +265,7 @@ static void mark_unsure(struct rm *m, struct rm_conn *c, int d)
 {
     struct rm_node *me = &m->node[c->end[d].node], *peer = &m->node[c->end[!d].node];
     struct rm_dir *dir = &c->dir[d];
+    const struct rm_srq *srq = c->end[!d].srq;
     uint64_t now;
 
     for (int i = 0; i < dir->nops; i++) {
@@ -280,14 +287,14 @@ static void mark_unsure(struct rm *m, struct rm_conn *c, int d)
             now = op->kind == RM_FADD ? now + op->add : op->solicited ? now : op->add;
     }
     expect(peer, dir->counter, &now, 8);
-    for (int i = 0; i < c->end[!d].nrecvs && !peer->srq; i++)
+    for (int i = 0; i < c->end[!d].nrecvs && !srq; i++)
         maybe(peer, c->end[!d].recv_at[i], 1, NULL);
-    for (int i = 0; i < c->end[!d].nrecvs && !peer->srq; i++)
+    for (int i = 0; i < c->end[!d].nrecvs && !srq; i++)
         for (int k = 0; k < dir->nops; k++)
             if (takes_receive(&dir->op[k]))
                 maybe(peer, c->end[!d].recv_at[i], dir->op[k].len, NULL);
-    for (int i = 0; i < peer->srq_n; i++)
-        maybe(peer, peer->srq_at[i], RM_MSG, NULL);
+    for (int i = 0; srq && i < srq->n; i++)
+        maybe(peer, srq->at[i], RM_MSG, NULL);
 }
 
 /* Says whose a byte is. */
@@ -300,8 +307,8 @@ static void explain(const struct rm *m, int node, uint32_t at)
                 const struct rm_op *op = &c->dir[d].op[k];
                 if ((c->end[d].node == node && at - op->local < op->len) ||
                     (c->end[!d].node == node && op->remote && at - op->remote < op->len))
-                    fprintf(stderr, "node %d byte %u: connection %d direction %d request %d kind %d len %u dead %d\n", node,
-                            at, i, d, k, op->kind, op->len, c->dir[d].dead);
+                    fprintf(stderr, "node %d byte %u: connection %d direction %d request %d kind %d len %u dead %d\n",
+                            node, at, i, d, k, op->kind, op->len, c->dir[d].dead);
             }
     fprintf(stderr, "is %02x, was %02x\n", m->node[node].mem[at], m->node[node].shadow[at]);
 }
@@ -367,15 +374,16 @@ static void random_programs_complete_exactly_once_with_the_right_bytes(void **st
     printf("seed %llu\n", (unsigned long long)base);
     for (uint64_t i = 0; i < (seed ? 1 : n); i++)
         rm_run(base + i);
-    printf("%llu requests, %llu failed, %llu connections lost; %llu packets, %llu sent again, %llu time-outs, %llu RNR "
+    printf("%llu connections by XRC, %llu that moved; %llu requests, %llu failed, %llu connections lost; %llu packets, "
+           "%llu sent again, %llu time-outs, %llu RNR "
            "NAKs, "
            "%llu sequence NAKs, %llu selective acknowledgements, %llu duplicates\n",
-           (unsigned long long)t->ops, (unsigned long long)t->failed, (unsigned long long)t->dead,
-           (unsigned long long)t->packets, (unsigned long long)t->retransmits, (unsigned long long)t->timeouts,
-           (unsigned long long)t->rnr, (unsigned long long)t->naks, (unsigned long long)t->sacks,
-           (unsigned long long)t->dups);
+           (unsigned long long)t->xrc, (unsigned long long)t->moved, (unsigned long long)t->ops,
+           (unsigned long long)t->failed, (unsigned long long)t->dead, (unsigned long long)t->packets,
+           (unsigned long long)t->retransmits, (unsigned long long)t->timeouts, (unsigned long long)t->rnr,
+           (unsigned long long)t->naks, (unsigned long long)t->sacks, (unsigned long long)t->dups);
     if (!seed)
-        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits);
+        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved);
 }
 
 int main(void)
