@@ -7,13 +7,15 @@
 #include "base/rng.h"
 #include "qp/qp.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MEM   16384u
-#define OPEN  8192u /* the part of memory that is registered, in the middle */
-#define BEGIN 4096u
-#define QPS   5
+#define MEM     16384u
+#define OPEN    8192u /* the part of memory that is registered, in the middle */
+#define BEGIN   4096u
+#define QPS     5
+#define FAR_MTU 6000u
 #define ALL                                                                                                            \
     (UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ | UROCE_ACCESS_REMOTE_ATOMIC |    \
      UROCE_ACCESS_MW_BIND)
@@ -29,6 +31,7 @@ struct world {
     struct qp *qp[QPS];
     uint8_t mem[MEM];
     uint64_t now, posted, told;
+    bool far;                  /* some queue pair has a second path */
     struct wire_pkt last[QPS]; /* that each sent */
     const uint8_t *in, *end;
 };
@@ -143,6 +146,15 @@ static void drain(struct world *w)
 }
 
 /* A packet: any opcode, with a PSN and fields that are near to what is expected, or not. */
+/* A peer's memory that can be fetched, sometimes. */
+static int far_copy(void *ctx, void *dst, size_t offset, size_t len)
+{
+    const struct world *w = ctx;
+
+    memset(dst, (int)offset, len);
+    return (w->now + offset) % 5000 ? 0 : -EIO;
+}
+
 static void packet(struct world *w)
 {
     static const uint8_t base[QPS] = {0x00, 0x20, 0x64, 0xa0, 0xa0};
@@ -182,6 +194,16 @@ static void packet(struct world *w)
     memset(bytes, sel, sizeof bytes);
     rx.pkt.payload = bytes;
     rx.pkt.payload_len = (uint32_t)n;
+    if (w->far && sel & 1) {
+        rx.path.port_id = 1;
+        rx.pkt.far = true;
+        if (n) {
+            rx.pkt.payload_len = sel & 2 ? FAR_MTU : take(w, 2);
+            rx.copy = far_copy;
+            rx.copy_ctx = w;
+            rx.pkt.payload = NULL;
+        }
+    }
     qp_engine_rx(w->e, w->now, &rx);
 }
 
@@ -206,8 +228,7 @@ static void post(struct world *w)
     } else if (wr.opcode == UROCE_WR_BIND_MW) {
         wr.bind_mw.mw = &mw;
         wr.bind_mw.rkey = qp_mw_rkey(w->mw) ^ take(w, 1);
-        wr.bind_mw.bind =
-            (struct uroce_mw_bind_info){&mr, 0x10000 + take(w, 2), take(w, 2), UROCE_ACCESS_REMOTE_WRITE};
+        wr.bind_mw.bind = (struct uroce_mw_bind_info){&mr, 0x10000 + take(w, 2), take(w, 2), UROCE_ACCESS_REMOTE_WRITE};
     } else {
         wr.wr.rdma.remote_addr = take(w, 4);
         wr.wr.rdma.rkey = take(w, 4);
@@ -240,6 +261,7 @@ static void post_recv(struct world *w)
 
 static void step(struct world *w)
 {
+    struct qp_path second = path();
     struct qp_peer peer = {.selective_repeat = true};
     struct uroce_wc wc[64];
     uint8_t op = (uint8_t)take(w, 1);
@@ -254,10 +276,20 @@ static void step(struct world *w)
         move(w, w->qp[op / 16 % QPS], (enum uroce_qp_state)(take(w, 1) % 7));
         break;
     case 2:
+        if (take(w, 1) & 1) {
+            w->far = true;
+            second.port_id = 1;
+            peer = (struct qp_peer){.path = &second, .mtu_bytes = FAR_MTU, .window_bytes = 1 << 16};
+        }
         (void)qp_set_peer(w->qp[op / 16 % QPS], &peer);
         break;
     case 3:
-        (void)qp_mr_rereg(w->mr, QP_REREG_ACCESS, NULL, NULL, 0, 0, ALL);
+        if (op & 0x80)
+            qp_engine_hold(w->e, 1, op & 0x40);
+        else if (op & 0x40)
+            qp_leave_path(w->qp[op / 16 % QPS]);
+        else
+            (void)qp_mr_rereg(w->mr, QP_REREG_ACCESS, NULL, NULL, 0, 0, ALL);
         break;
     case 4:
         n = qp_cq_poll(w->cq, 64, wc);
