@@ -89,6 +89,8 @@ struct uroce_config {
     const char *impair;     /* impairment rules (docs/roce.md), or NULL: UROCE_IMPAIR */
     const char *slots;      /* service slots of each queue pair, "count,sum", or NULL: UROCE_SLOTS */
     int no_selective;       /* go-back-N toward everybody */
+    int full_icrc;          /* IPv4: see the ids of packets, so that all 32 bits of their ICRC count (CAP_NET_RAW); also
+                               UROCE_FULL_ICRC=1. Not for addresses that processes share by a holder */
     int no_shm;             /* no shared memory with processes of this machine; also UROCE_SHM=0 */
     int no_thread;          /* no helper thread: the device moves only inside calls */
     int congestion_control; /* 1: DCQCN, 0: off, -1: default (on) */
@@ -142,7 +144,8 @@ int uroce_pd_dealloc(struct uroce_pd *pd);
 int uroce_mr_reg(struct uroce_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned int access,
                  struct uroce_mr **ret);
 int uroce_mr_dereg(struct uroce_mr *mr);
-/* The keys change when the translation does. -EBUSY while a window is bound to it; on failure the region is as before. */
+/* The keys change when the translation does. -EBUSY while a window is bound to it; on failure the region is as before.
+ */
 enum uroce_rereg { UROCE_REREG_TRANSLATION = 1, UROCE_REREG_PD = 2, UROCE_REREG_ACCESS = 4 };
 int uroce_mr_rereg(struct uroce_mr *mr, unsigned int flags, struct uroce_pd *pd, void *addr, uint64_t len,
                    uint64_t iova, unsigned int access);

@@ -161,6 +161,24 @@ static void the_hello_switches_selective_repeat_on(void **state)
     }
 }
 
+/* Toward a peer whose ids may be any, a raw socket makes the ICRC count in full. */
+static void a_raw_socket_makes_the_icrc_count_in_full(void **state)
+{
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        struct uroce_config ca = {.addresses = "10.77.0.1", .full_icrc = full, .no_shm = 1, .no_selective = 1};
+        struct uroce_config cb = {.addresses = "10.77.0.2", .full_icrc = full, .no_shm = 1};
+        struct uroce_qp_transport t;
+        open_both(&ca, &cb);
+        struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+        node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
+        exchange(qa, qb);
+        assert_int_equal(uroce_qp_transport(qa, &t), 0);
+        assert_int_equal(t.full_icrc, full);
+        close_both(qa, qb);
+    }
+}
+
 /* b's program does nothing at all: its helper thread serves. a sleeps for the event. */
 static void a_passive_target_is_served_and_an_event_wakes(void **state)
 {
@@ -439,6 +457,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_hello_switches_selective_repeat_on),
         cmocka_unit_test(every_operation_with_lost_packets),
         cmocka_unit_test(every_operation_with_lost_packets_and_go_back_n),
+        cmocka_unit_test(a_raw_socket_makes_the_icrc_count_in_full),
         cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
         cmocka_unit_test(a_native_wait_sleeps_and_times_out),
         cmocka_unit_test(datagrams_arrive_with_their_network_header),

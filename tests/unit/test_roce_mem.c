@@ -277,7 +277,10 @@ static void transitions_need_their_attributes_and_take_no_others(void **state)
     for (unsigned int bit = UROCE_QP_PKEY_INDEX; bit <= UROCE_QP_PORT; bit <<= 1)
         assert_int_equal(qp_modify(qp, 0, &attr, init & ~bit, NULL), -EINVAL);
     assert_int_equal(qp_modify(qp, 0, &attr, init | UROCE_QP_QKEY, NULL), -EINVAL);
+    /* No alternate paths, no resizing of queues: said so, whatever else is asked for, and nothing has changed. */
     assert_int_equal(qp_modify(qp, 0, &attr, init | UROCE_QP_ALT_PATH, NULL), -EOPNOTSUPP);
+    assert_int_equal(qp_modify(qp, 0, &attr, init | UROCE_QP_CAP, NULL), -EOPNOTSUPP);
+    assert_int_equal(qp_modify(qp, 0, &attr, UROCE_QP_CAP, NULL), -EOPNOTSUPP);
     attr.qp_state = UROCE_QPS_RTR;
     assert_int_equal(qp_modify(qp, 0, &attr, init, NULL), -EINVAL); /* not from RESET */
     attr.qp_state = UROCE_QPS_INIT;

@@ -218,10 +218,13 @@ int dev_config_init(struct uroce_config *c, const struct uroce_config *cfg, unsi
         r = env_switch("UROCE_NO_SELECTIVE_REPEAT", &c->no_selective, err, err_size);
     if (!r && c->congestion_control < 0)
         r = env_switch("UROCE_CONGESTION_CONTROL", &cc, err, err_size);
-    int shm = 1;
+    int shm = 1, full = 0;
     if (!r)
         r = env_switch("UROCE_SHM", &shm, err, err_size);
+    if (!r)
+        r = env_switch("UROCE_FULL_ICRC", &full, err, err_size);
     c->no_shm |= !shm;
+    c->full_icrc |= full;
     c->congestion_control = cc;
     if (r)
         dev_config_done(c);

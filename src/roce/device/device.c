@@ -116,11 +116,17 @@ static int open_ports(struct uroce_device *dev, char *err, size_t err_size)
     int joined = holder_client_join(&dev->holder, err, err_size);
     if (joined && joined != -ENOENT)
         return joined;
+    if (!joined && dev->cfg.full_icrc) {
+        snprintf(err, err_size,
+                 "full ICRC checks see all packets of an address, which processes share here: set UROCE_HOLDER=off");
+        return -EINVAL;
+    }
     for (int i = 0; i < n; i++) {
         struct dev_port *p = &dev->ports[i];
         p->at = at[i];
         list_init(&p->held);
         struct port_udp_config uc = {.local = at[i].addr, .rcvbuf_bytes = dev->cfg.rcvbuf_bytes, .fd = -1};
+        uc.raw = dev->cfg.full_icrc;
         if (!joined) {
             uc.fd = holder_client_socket(&dev->holder, &at[i].addr, err, err_size);
             if (uc.fd < 0)

@@ -235,7 +235,8 @@ int dev_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret)
     *ret = (struct uroce_qp_transport){
         .port = p->caps.name,
         .selective_repeat = qp->selective,
-        .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective,
+        .full_icrc = !wire_gid_is_v4(&p->at.addr.gid) || p->caps.ipv4_id == PORT_ID_TOLD || qp->selective ||
+                     qp->dev->cfg.full_icrc,
         .mtu_bytes = link ? qp->far_bytes : wire_mtu_bytes((enum wire_mtu)attr.path_mtu),
     };
     return 0;
