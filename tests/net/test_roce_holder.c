@@ -23,6 +23,8 @@
 #define LEN   (1u << 20)
 #define PEERS 2
 
+#define STRANGER 65534
+
 static struct netns_pair ns;
 
 /* What two ends tell each other by a pipe of the test. */
@@ -40,13 +42,15 @@ static void must(bool ok, const char *what)
 }
 
 /* A server in namespace 0: tells its queue pair, serves what comes until it is told to end. */
-static void serve(int sock, int i)
+static void serve(int sock, int i, uid_t uid)
 {
     struct uroce_config c = {.addresses = "10.77.0.1"};
     struct ticket mine, peer;
     struct node n;
     char end;
     netns_enter(&ns, 0);
+    if (uid)
+        must(setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0, "user");
     node_open(&n, &c, LEN);
     struct uroce_qp *qp = node_qp(&n, UROCE_QPT_RC, 16);
     mine = (struct ticket){uroce_qp_num(qp), uroce_mr_rkey(n.mr), (uintptr_t)n.buf};
@@ -72,7 +76,7 @@ struct peer {
     struct uroce_qp *qp;
 };
 
-static void start_server(struct peer *p, int i)
+static void start_users_server(struct peer *p, int i, uid_t uid)
 {
     int s[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
@@ -80,11 +84,16 @@ static void start_server(struct peer *p, int i)
     if (p->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(s[0]);
-        serve(s[1], i);
+        serve(s[1], i, uid);
     }
     close(s[1]);
     p->sock = s[0];
     assert_int_equal(recv(p->sock, &p->ticket, sizeof p->ticket, MSG_WAITALL), sizeof p->ticket);
+}
+
+static void start_server(struct peer *p, int i)
+{
+    start_users_server(p, i, 0);
 }
 
 /* Our end is a device of its own in namespace 1: several in one process share its address as processes do. */
@@ -216,6 +225,78 @@ static void processes_share_an_address_and_outlive_the_holder(void **state)
     }
 }
 
+static pid_t start_system_holder(const char *program)
+{
+    struct sockaddr_un name;
+    socklen_t len = holder_name(0, true, &name);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl(program, program, "holder", "--system", (char *)NULL);
+        _exit(1);
+    }
+    setpgid(pid, pid);
+    int r = -1;
+    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; r && now_ns() < end; poll(NULL, 0, 2)) {
+        int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        r = connect(s, (struct sockaddr *)&name, len);
+        close(s);
+    }
+    assert_int_equal(r, 0);
+    return pid;
+}
+
+/* The slot of another user's living process is not to be had, whoever asks for it. */
+static void a_strangers_slot_is_not_given(uint32_t slot)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct sockaddr_un name;
+        socklen_t len = holder_name(0, true, &name);
+        struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = slot};
+        int fd, s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        must(setresgid(STRANGER, STRANGER, STRANGER) == 0 && setresuid(STRANGER, STRANGER, STRANGER) == 0, "user");
+        must(connect(s, (struct sockaddr *)&name, len) == 0, "connect");
+        must(holder_send(s, &m, -1) == 0 && holder_recv(s, 0, &m, &fd) == 0, "ask");
+        _exit(m.type == HOLDER_JOINED && m.status == -EBUSY && fd < 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static const char *uroce_program;
+
+/* Processes of two users have one address by the system's holder, each with its own queue pairs. */
+static void the_systems_holder_serves_the_processes_of_all_users(void **state)
+{
+    (void)state;
+    if (geteuid())
+        skip();
+    static const uid_t uid[PEERS] = {STRANGER, STRANGER - 1};
+    struct peer p[PEERS];
+    netns_enter(&ns, 0);
+    pid_t holder = start_system_holder(uroce_program);
+    for (int i = 0; i < PEERS; i++)
+        start_users_server(&p[i], i, uid[i]);
+    for (int i = 0; i < PEERS; i++)
+        connect_client(&p[i]);
+    assert_int_not_equal(p[0].ticket.qpn >> 16, p[1].ticket.qpn >> 16);
+    a_strangers_slot_is_not_given(p[1].ticket.qpn >> 16);
+    for (int i = 0; i < PEERS; i++)
+        write_all(&p[i], i + 1);
+    for (int i = 0; i < PEERS; i++) {
+        char how;
+        end_server(&p[i], &how);
+        assert_int_equal(how, 's');
+        assert_int_equal(uroce_qp_destroy(p[i].qp), 0);
+        node_close(&p[i].node);
+    }
+    assert_int_equal(kill(-holder, SIGKILL), 0); /* the keeper and its worker */
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+}
+
 /* A stranger's uid is told so, by name, and gets nothing. */
 static void another_users_process_is_refused_with_a_reason(void **state)
 {
@@ -281,9 +362,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s UROCE-COMMAND\n", argv[0]);
         return 2;
     }
+    uroce_program = argv[1];
     setenv("UROCE_HOLDER", argv[1], 1);
     netns_pair_make(&ns, 1500);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_systems_holder_serves_the_processes_of_all_users), /* first: an address has one holder */
         cmocka_unit_test(processes_share_an_address_and_outlive_the_holder),
         cmocka_unit_test(another_users_process_is_refused_with_a_reason),
         cmocka_unit_test(garbage_does_not_harm_the_holder),
