@@ -30,7 +30,7 @@ export PENSTOCK_RUN_DIR=$T/run
 token=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
 printf %s "$token" >"$T/token"
 chmod 600 "$T/token"
-s "$PENSTOCK" serve --dev "$T/store" --listen 10.77.0.1:7440 --data-listen 10.77.0.1:7450 --insecure --data-security clear \
+nsenter --net="/run/netns/pl-s$$" "$PENSTOCK" serve --dev "$T/store" --listen 10.77.0.1:7440 --data-listen 10.77.0.1:7450 --insecure --data-security clear \
     --credential "name=test,token_file=$T/token,any_uid,admin" --metrics off \
     ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} >>"$T/server.log" 2>&1 &
 SERVER_PID=$!
