@@ -16,6 +16,8 @@
      IBV_ACCESS_MW_BIND)
 #define QKEY 0x11111111u
 
+uint8_t vend_timeout = 12;
+
 static struct ibv_device *device_named(struct ibv_device **list, const char *name)
 {
     for (int i = 0; list[i]; i++)
@@ -102,7 +104,7 @@ void vend_connect(struct ibv_qp *qp, const struct vaddr *to, int gid_index, enum
         mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     assert_int_equal(ibv_modify_qp(qp, &a, mask), 0);
     a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-                             .timeout = 12,
+                             .timeout = vend_timeout,
                              .retry_cnt = 7,
                              .rnr_retry = rnr,
                              .sq_psn = qp->qp_num * 77 & 0xffffff,

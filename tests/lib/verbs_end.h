@@ -31,7 +31,9 @@ struct ibv_qp *vend_qp(struct vend *e, enum ibv_qp_type type, uint32_t depth, st
 struct vaddr vend_addr(const struct vend *e, const struct ibv_qp *qp, int gid_index);
 /* An attribute for RTR toward a peer, with its mask. */
 struct ibv_qp_attr vend_rtr(const struct vaddr *to, int gid_index, enum ibv_mtu mtu, int *ret_mask);
-/* To RTR and RTS. Time-out about 17 ms, seven times; rnr: retries of receivers that are not ready. */
+/* Of the queue pairs that are connected next: 4.096 us * 2^vend_timeout, seven times. 12 at first. */
+extern uint8_t vend_timeout;
+/* To RTR and RTS. rnr: retries of receivers that are not ready. */
 void vend_connect(struct ibv_qp *qp, const struct vaddr *to, int gid_index, enum ibv_mtu mtu, uint8_t rnr);
 /* Two queue pairs of one or two devices with each other. */
 void vend_pair(struct vend *a, struct ibv_qp *qa, struct vend *b, struct ibv_qp *qb, int gid_index, uint8_t rnr);
