@@ -243,7 +243,7 @@ static void see(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t chunk,
 
 static struct codec_place chunk_place(const struct pst_cont *c, uint64_t ino, uint64_t chunk)
 {
-    struct codec_place at = {.ino = ino, .chunk = chunk};
+    struct codec_place at = {.ino = ino, .chunk = chunk, .chunk_size = cf_chunk_size(c)};
 
     memcpy(at.cont, c->info.uuid, sizeof at.cont);
     return at;

@@ -41,7 +41,7 @@ static void count(const struct codec *c, enum codec_stage s, bool back, uint64_t
 
 /* ---- what is bound to a chunk ---- */
 
-#define PLACE_BYTES 32
+#define PLACE_BYTES 36
 #define AAD_BYTES   (8 + PLACE_BYTES + META_BASE)
 
 static void put_place(uint8_t *p, const struct codec_place *at)
@@ -51,6 +51,8 @@ static void put_place(uint8_t *p, const struct codec_place *at)
         p[16 + i] = (uint8_t)(at->ino >> 8 * i);
         p[24 + i] = (uint8_t)(at->chunk >> 8 * i);
     }
+    for (int i = 0; i < 4; i++)
+        p[32 + i] = (uint8_t)(at->chunk_size >> 8 * i);
 }
 
 /* The place, and all of the meta data but the checksum, the nonce and the tag. */

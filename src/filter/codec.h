@@ -57,6 +57,7 @@ void codec_ctx_done(struct codec_ctx *x);
 struct codec_place {
     uint8_t cont[16];
     uint64_t ino, chunk;
+    uint32_t chunk_size; /* so that the number means one place in the file */
 };
 
 struct codec_out {

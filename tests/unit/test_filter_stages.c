@@ -101,7 +101,7 @@ static void the_long_nonce_is_that_of_xaes_256_gcm(void **state)
 
 static struct codec_stats stats;
 static struct codec_ctx cx;
-static const struct codec_place here = {{1, 2, 3}, 77, 5};
+static const struct codec_place here = {{1, 2, 3}, 77, 5, 1048576};
 static const uint8_t key[SEAL_KEY] = {9, 8, 7};
 static uint8_t plain[PST_CHUNK_DEFAULT], buf[PST_CHUNK_DEFAULT], back[PST_CHUNK_DEFAULT], stored[PST_CHUNK_DEFAULT];
 
@@ -216,7 +216,7 @@ static void a_chunk_cut_short_is_refused(void **state)
 static void a_chunk_of_another_place_or_key_is_refused(void **state)
 {
     struct codec crypt = codec_of(false, META_LZ4, true), csum = codec_of(true, META_LZ4, false);
-    struct codec_place other[3] = {here, here, here};
+    struct codec_place other[4] = {here, here, here, here};
     uint8_t wrong[SEAL_KEY] = {1};
     struct codec_out o;
     enum codec_refusal why;
@@ -226,9 +226,10 @@ static void a_chunk_of_another_place_or_key_is_refused(void **state)
     other[0].ino++;
     other[1].chunk++;
     other[2].cont[15]++;
+    other[3].chunk_size /= 2;
     fill(9000, true, 6);
     assert_int_equal(codec_encode(&crypt, &cx, &here, key, 3, plain, 9000, buf, &o), 0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(decode(&crypt, &other[i], key, &o, &len, &why), -EIO);
         assert_int_equal(why, REFUSED_TAG);
     }
@@ -243,7 +244,7 @@ static void a_chunk_of_another_place_or_key_is_refused(void **state)
     o.meta_len = 0;
     assert_int_equal(decode(&crypt, &here, key, &o, &len, &why), -EIO);
     assert_int_equal(why, REFUSED_PLAIN);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(codec_encode(&csum, &cx, &here, NULL, 3, plain, 9000, buf, &o), 0);
         assert_int_equal(decode(&csum, &other[i], NULL, &o, &len, &why), -EIO);
         assert_int_equal(why, REFUSED_CSUM);
