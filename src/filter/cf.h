@@ -98,8 +98,8 @@ struct cf_used {
 int cf_encode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, struct pst_op *op, struct iovec *iov,
               uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, struct cf_used *ret);
 /*
- * The replacement is there: remembers its generation. 0, or -EIO: the store below lost the object's header meanwhile, and
- * another one was made, so that nobody can read what was written.
+ * The replacement is there: remembers its generation. -ESTALE: the store below lost the object's header meanwhile, and
+ * another one was made, so that nobody can read what was written: it has to be encoded once more.
  */
 int cf_replaced(struct cf *cf, struct pst_cont *c, const struct pst_op *op, struct cf_used *u);
 void cf_not_replaced(struct cf_used *u);

@@ -156,7 +156,7 @@ int cf_key_get(struct cf *cf, struct pst_cont *c, uint64_t ino, bool create, uin
 
 /*
  * The store below has another history than when this key was got: what was not durable may be lost, the header with it,
- * while a chunk that was sent again has arrived. 0: the header is there (again); -EIO: it is another one by now.
+ * while a chunk that was sent again has arrived. 0: the header is there (again); -ESTALE: it is another one by now.
  */
 static int keep(struct cf *cf, struct pst_cont *c, uint64_t ino, const uint8_t key[SEAL_KEY])
 {
@@ -174,8 +174,10 @@ static int keep(struct cf *cf, struct pst_cont *c, uint64_t ino, const uint8_t k
         if (!r || r == -EEXIST)
             r = fetch(cf, c, ino, now);
     }
-    if (!r && !pst_equal_ct(now, key, SEAL_KEY))
-        r = -EIO;
+    if (!r && !pst_equal_ct(now, key, SEAL_KEY)) {
+        cf_key_drop(cf, c, ino);
+        r = -ESTALE;
+    }
     pst_wipe(now, sizeof now);
     return r;
 }

@@ -54,13 +54,25 @@ static void move_bytes(const struct pst_op *op, uint64_t at, uint64_t n, const u
     }
 }
 
+/* Where n bytes at offset `at` of the frame's memory are, if they are in one piece. */
+static uint8_t *in_one_piece(const struct pst_op *op, uint64_t at, uint64_t n)
+{
+    for (uint32_t i = 0; i < op->iovcnt; i++) {
+        uint64_t len = op->iov[i].iov_len;
+        if (at < len)
+            return len - at >= n ? (uint8_t *)op->iov[i].iov_base + at : NULL;
+        at -= len;
+    }
+    return NULL;
+}
+
 /* [from, to) of the chunk, whose bytes are in its slot, for a reader. */
 static void hand_out(struct cf_part *p)
 {
     const struct slot *s = p->wait.slot;
     uint32_t have = s->len < p->from ? p->from : s->len < p->to ? s->len : p->to;
 
-    if (have > p->from)
+    if (have > p->from && !p->direct)
         move_bytes(p->frame->op, p->at, have - p->from, s->plain + p->from, NULL);
     if (p->to > have)
         move_bytes(p->frame->op, p->at + (have - p->from), p->to - have, NULL, NULL);
@@ -95,9 +107,14 @@ static void change_bytes(struct cf_part *p)
 
 /* ---- states ---- */
 
+static bool is_all(const struct cf_part *p)
+{
+    return p->from == 0 && p->to == cf_size_of(p->frame);
+}
+
 static bool is_whole(const struct cf_part *p)
 {
-    return p->work == WORK_WRITE && p->from == 0 && p->to == cf_size_of(p->frame);
+    return p->work == WORK_WRITE && is_all(p);
 }
 
 /* The chunk's state is known, and its bytes are in the slot as far as they are needed. */
@@ -115,7 +132,13 @@ static void part_go(struct cf_part *p)
         part_end(p, 0);
         return;
     }
-    change_bytes(p);
+    p->direct = is_whole(p) ? in_one_piece(p->frame->op, p->at, p->to) : NULL;
+    if (p->direct) {
+        s->valid = false;
+        s->len = p->to;
+    } else {
+        change_bytes(p);
+    }
     part_replace(p);
 }
 
@@ -185,8 +208,9 @@ static void was_read(struct cf_low *low)
     }
     s->len = 0;
     s->gen = 0;
-    r = low->op.version ? cf_decode(q->cf, &q->ctx, p->frame->op->cont, &low->op, p->least, s->stored, s->plain, s->size,
-                                    &s->len, &s->gen)
+    p->direct = p->work == WORK_READ && is_all(p) ? in_one_piece(p->frame->op, p->at, p->to) : NULL;
+    r = low->op.version ? cf_decode(q->cf, &q->ctx, p->frame->op->cont, &low->op, p->least, s->stored,
+                                    p->direct ? p->direct : s->plain, s->size, &s->len, &s->gen)
                         : 0;
     if (r) {
         part_end(p, r);
@@ -194,7 +218,7 @@ static void was_read(struct cf_low *low)
     }
     atomic_fetch_add_explicit(&q->cf->misses, 1, memory_order_relaxed);
     s->version = low->op.version;
-    s->valid = s->version != 0;
+    s->valid = s->version != 0 && !p->direct;
     part_go(p);
 }
 
@@ -218,6 +242,17 @@ static bool is_fresh(const struct cf_part *p)
     return !p->low.op.ctx.id.seq || p->low.op.version > p->version;
 }
 
+/*
+ * What is there now is under a key that is lost. The new bytes are still here: they replace it under the new key. The
+ * request is recorded already.
+ */
+static void part_redo(struct cf_part *p)
+{
+    p->version = p->low.op.version;
+    p->redo = true;
+    part_replace(p);
+}
+
 static void replaced(struct cf_low *low)
 {
     struct cf_part *p = part_of(low);
@@ -231,9 +266,13 @@ static void replaced(struct cf_low *low)
         bool fresh = is_fresh(p);
         r = fresh ? cf_replaced(f->q->cf, f->op->cont, &low->op, &p->used) : 0;
         cf_not_replaced(&p->used);
+        if (r == -ESTALE) {
+            part_redo(p);
+            return;
+        }
         s->version = low->op.version;
         s->gen = low->op.meta_len && !meta_decode(low->op.meta, low->op.meta_len, &m) ? m.gen : 0;
-        s->valid = !r && fresh && s->version != 0 && s->len != 0;
+        s->valid = !r && fresh && !p->direct && s->version != 0 && s->len != 0;
         f->op->attr = low->op.attr;
         f->replayed |= !fresh;
         part_end(p, r);
@@ -242,6 +281,10 @@ static void replaced(struct cf_low *low)
     cf_not_replaced(&p->used);
     s->valid = false;
     r = (int)low->op.result;
+    if (r == -ESTALE && p->redo) { /* nobody could read that state: all of it was replaced, after us */
+        part_end(p, 0);
+        return;
+    }
     /* A version that the store did not look at: the request itself is too old. */
     if (r != -ESTALE || (low->op.ctx.id.seq && low->op.version == want)) {
         part_end(p, r);
@@ -278,20 +321,22 @@ static void part_replace(struct cf_part *p)
     int r;
 
     cf_low_op(f, &p->low, PST_OP_CHUNK_REPLACE, p->chunk);
-    r = cf_encode(f->q->cf, &f->q->ctx, f->op->cont, op, &p->iov, s->gen, s->plain, s->len, s->stored, &p->used);
+    r = cf_encode(f->q->cf, &f->q->ctx, f->op->cont, op, &p->iov, s->gen, p->direct ? p->direct : s->plain, s->len,
+                  s->stored, &p->used);
     if (r) {
         part_end(p, r);
         return;
     }
     op->version = p->version;
-    if (p->work == WORK_APPEND) {
+    if (p->work == WORK_APPEND && !p->redo) {
         op->flags |= PST_OPF_IF_UNCHANGED;
         op->version = p->change;
     }
     set_size(p);
     if (p->last) {
         op->flags |= f->op->flags & PST_OPF_DSYNC;
-        op->ctx.id = f->op->ctx.id;
+        if (!p->redo)
+            op->ctx.id = f->op->ctx.id;
     }
     cf_send(f, &p->low, replaced);
 }

@@ -170,6 +170,8 @@ void cf_part_start(struct cf_part *p)
     const struct pst_cont *c = p->frame->op->cont;
 
     p->busy = true;
+    p->direct = NULL;
+    p->redo = false;
     p->frame->under_way++;
     p->wait.key = (struct slot_key){c->info.id, p->frame->op->ino, p->chunk};
     p->wait.chunk_size = cf_chunk_size(c);

@@ -71,8 +71,8 @@ static int cut_once(struct cut *x, bool *ret_again)
     op.ctx.id = *x->id;
     r = pst_queue_run(x->cf->sync_queue, &op);
     *ret_again = r == -ESTALE && (!x->id->seq || op.version != version);
-    if (r >= 0 && (!x->id->seq || op.version > version))
-        r = cf_replaced(x->cf, x->c, &op, &used);
+    if (r >= 0 && (!x->id->seq || op.version > version) && cf_replaced(x->cf, x->c, &op, &used))
+        r = -EIO;
     cf_not_replaced(&used);
     return r < 0 ? (int)r : 0;
 }

@@ -23,7 +23,7 @@ static struct pst_queue *below_q;
 
 static void look_below(void)
 {
-    assert_int_equal(pst_cont_open(ff_base, &ff_ctx, "p", "c", &below), 0);
+    assert_int_equal(pst_cont_open(ff_base, &ff_ctx, "p", ff_label, &below), 0);
     assert_int_equal(pst_queue_open(ff_base, 4, &below_q), 0);
 }
 
