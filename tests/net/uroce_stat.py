@@ -114,8 +114,11 @@ found = [d["pid"] for d in stat(0, "--all")[1]]
 assert a.pid in found and (boxed.pid in found) == two_nets.CAN_CHANGE_USER, found
 
 # A process that computes, with more queue pairs than one message holds.
+asan = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+preload = {"LD_PRELOAD": asan} if b"libasan.so" in pathlib.Path(liburoce).read_bytes() else {}
 busy = nets.popen(0, [sys.executable, os.path.abspath(__file__), uroce, uroce_qp, liburoce, 100],
-                  env={"UROCE_HOLDER": "off", "UROCE_ADDRESS": "127.0.0.1", two_nets.MARK: os.environ[two_nets.MARK]},
+                  env={"UROCE_HOLDER": "off", "UROCE_ADDRESS": "127.0.0.1", two_nets.MARK: os.environ[two_nets.MARK],
+                       **preload},
                   stdout=subprocess.PIPE, text=True)
 assert busy.stdout.readline() == "ready\n"
 found = stat(0, str(busy.pid))[1]
