@@ -73,7 +73,7 @@ static void look_at_libraries(void)
     }
     say(GOOD, "drop-in libraries: %s", lib.dir);
     if (!lib.rdmacm)
-        say(NOTE, "%s has no librdmacm.so.1: programs that connect by rdma_cm find no device", lib.dir);
+        say(BAD, "%s has no librdmacm.so.1: programs that connect by rdma_cm find no device", lib.dir);
     if (getenv("UROCE_SYSFS"))
         say(NOTE, "UROCE_SYSFS is set: this runs under `uroce run` already");
 }

@@ -106,6 +106,8 @@ static void bus(struct view_files *f, const struct uroce_device_info *d, int ind
         bool seen = !if_indextoname(d->gid[i].interface, ifname);
         for (unsigned k = 0; k < i; k++)
             seen |= d->gid[k].interface == d->gid[i].interface;
+        /* An adapter has no loopback interface, and who takes the first one that is listed wants to reach others. */
+        seen |= i > 0 && strcmp(ifname, "lo") == 0;
         snprintf(name, sizeof name, "device/net/%s", ifname);
         if (!seen)
             LINK_OF(f, d, name, "/sys/class/net/%s", ifname);

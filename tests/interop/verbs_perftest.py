@@ -53,7 +53,7 @@ def options(tool, transport):
     if bw:
         for qps in (2, 16, 64):
             n = 20 if sure else max(5, AT_ONCE // (4096 * qps))
-            yield ["-q", qps, "-n", n] if sure else ["-q", qps, "-n", n, "-s", AT_ONCE // (n * qps) // 64 * 64]
+            yield ["-q", qps, "-n", n] if sure else ["-q", qps, "-n", n, "-s", min(4096, AT_ONCE // (n * qps) // 64 * 64)]
         yield [*few, "-b"]
         yield ["-n", 64, "-l", 8, "-s", 4096]
         yield ["-n", 64, "-Q", 16, "-t", 64, "-s", 4096]
@@ -65,7 +65,11 @@ def options(tool, transport):
         yield ["-n", 50, "-r", 64, "-s", 1000]
         if transport in ("RC", "UD"):
             yield [*few, "--use-srq"]
+    if transport in ("RC", "UD"):  # connected, or their numbers told, by rdma_cm
+        yield [*few, "-R"]
+        yield [*few, "-z"]
     if transport == "RC":
+        yield ["-n", 20, "-R", "-q", 4] if bw else [*few, "-R", "-e"] if "write" not in tool else [*few, "-R"]
         if "atomic" not in tool:
             yield [*few, "--odp"]
         yield [*few, "--ipv6"]
@@ -82,13 +86,16 @@ else:
     # Each tool once, over one of its transports; one of a second's duration.
     few = [(*rng.choice([c for c in cases if c[0] == tool and "-D" not in c[2]]), rng.randrange(3)) for tool in TOOLS]
     few.append((*rng.choice([c for c in cases if "-D" in c[2]]), 0))
+    few.append((*rng.choice([c for c in cases if "-R" in c[2]]), 0))
 failed = []
 for tool, transport, opts, gid in few:
     argv = [tool, "-F", "-c", transport, *opts]
     if "--ipv6" not in opts:
         argv += ["-x", gid]
     try:
-        out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], PORT, env=programs.wire(rng), timeout=100)
+        cm = "-R" in opts or "-z" in opts
+        out = p.pair(argv, [*argv, two_nets.ADDRESS[0]], None if cm else PORT, env=programs.wire(rng), timeout=100,
+                     refused="Unexpected CM event" if cm else None)
         assert "#bytes" in out[1], out
     except (programs.Failed, AssertionError) as e:
         failed.append(str(e))

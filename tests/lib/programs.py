@@ -55,8 +55,9 @@ class Programs:
                     return True
         return False
 
-    def pair(self, server, client, port, places=(0, 1), env=None, options=(), timeout=60):
-        """Server and client in those namespaces: what they wrote. The client's last argument is the server's address."""
+    def pair(self, server, client, port, places=(0, 1), env=None, options=(), timeout=60, refused=None):
+        """Server and client in those namespaces: what they wrote. The client begins when somebody listens on that TCP
+        port; without a port, it begins anew while it writes `refused`."""
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "stdin": subprocess.DEVNULL}
         end = time.monotonic() + timeout
         s = self.nets.popen(places[0], self.argv(server, options), env=env, **both)
@@ -66,13 +67,16 @@ class Programs:
                 if s.poll() is not None or time.monotonic() > end:
                     raise subprocess.TimeoutExpired(server, timeout)
                 time.sleep(0.005)
-            c = self.nets.popen(places[1], self.argv(client, options), env=env, **both)
-            try:
-                out[1] = c.communicate(timeout=max(1, end - time.monotonic()))[0]
-            finally:
-                if c.poll() is None:
-                    c.kill()
-                    out[1] = c.communicate()[0]
+            again = True
+            while again:
+                c = self.nets.popen(places[1], self.argv(client, options), env=env, **both)
+                try:
+                    out[1] = c.communicate(timeout=max(1, end - time.monotonic()))[0]
+                finally:
+                    if c.poll() is None:
+                        c.kill()
+                        out[1] = c.communicate()[0]
+                again = c.returncode and refused and refused in out[1] and s.poll() is None and time.monotonic() < end
             out[0] = s.communicate(timeout=10)[0]
             status = (s.returncode, c.returncode)
         except subprocess.TimeoutExpired:

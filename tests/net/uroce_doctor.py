@@ -38,7 +38,7 @@ def says(r, verdict, *words):
 
 says(doctor(), "BAD", "drop-in libraries", "meson install")
 (private / "libibverbs.so.1").touch()
-says(doctor(), "note", "librdmacm.so.1", "rdma_cm")
+says(doctor(), "BAD", "librdmacm.so.1", "rdma_cm")
 (private / "librdmacm.so.1").touch()
 
 r = doctor("sh")

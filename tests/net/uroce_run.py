@@ -110,6 +110,7 @@ uroce0
 """
 r = run("run", "--device", "10.77.0.1,fd77::1", "--", "sh", "-c", look)
 assert (r.returncode, r.stdout, r.stderr) == (0, want, ""), r
+assert run("run", "--", "ls", "/sys/class/infiniband/uroce0/device/net").stdout == "va\n"
 r = run("run", "--device", "b=fd77::1", "--device", "a=127.0.0.1", "--", "sh", "-c",
         "ls /sys/class/infiniband; cat /sys/class/infiniband_verbs/uverbs1/ibdev; echo $UROCE_DEVICES")
 assert r.stdout == "a\nb\na\nb=fd77::1;a=127.0.0.1\n", r

@@ -181,6 +181,29 @@ static int bind_any(struct cma_id *c, struct uroce_cm_addr *addr)
     return -EADDRINUSE;
 }
 
+static bool is_loopback(const union uroce_gid *g)
+{
+    static const union uroce_gid v6 = {.raw = {[15] = 1}};
+    static const uint8_t v4[13] = {[10] = 0xff, [11] = 0xff, [12] = 127};
+    return !memcmp(g, &v6, sizeof v6) || !memcmp(g, v4, sizeof v4);
+}
+
+/*
+ * No adapter has a loopback address, and so no program expects that binding one chooses a device. libfabric binds
+ * "localhost" to ask whether its caller left the address open, and if that names a device it tells peers 127.0.0.1.
+ * Where there is no other address that is what it should do.
+ */
+static bool names_device(const struct cma_device *dev, const union uroce_gid *bound)
+{
+    union uroce_gid g;
+    if (!is_loopback(bound))
+        return true;
+    for (unsigned int i = 0; uroce_query_gid(dev->native, i, &g) == 0; i++)
+        if (!is_loopback(&g))
+            return false;
+    return true;
+}
+
 /* The device that has an address. */
 static int bind_one(struct cma_id *c, const struct uroce_cm_addr *addr)
 {
@@ -195,7 +218,8 @@ static int bind_one(struct cma_id *c, const struct uroce_cm_addr *addr)
         if (r)
             uroce_cm_id_destroy(native);
         else
-            cma_set_native(c, &devices[i], native);
+            /* A resolve looks for the device of a native id without one by its place. */
+            cma_set_native(c, i > 0 || names_device(&devices[i], &addr->gid) ? &devices[i] : NULL, native);
     }
     return r;
 }
