@@ -63,6 +63,7 @@ static size_t net_options(const struct cl_options *o, struct pst_option *opts, c
     const struct pst_option all[] = {
         {"purpose", o->purpose},     {"token_file", o->token_file}, {"ca_file", o->ca_file},
         {"cert_file", o->cert_file}, {"key_file", o->key_file},     {"provider", o->provider},
+        {"client", o->client},
         {"insecure", o->insecure ? "1" : NULL},
         {"require_rdma", o->require_rdma ? "1" : NULL},
     };

@@ -206,6 +206,8 @@ static void *keep(void *arg)
     return NULL;
 }
 
+#define LIFE_SHIFT 40 /* the sequences of a life are behind those of the one before */
+
 /* ---- life ---- */
 
 static void session_free(struct session *s)
@@ -242,7 +244,13 @@ static struct session *session_new(const struct session_config *cfg, const struc
     s->insecure = cfg->insecure;
     s->timeout_ns = cfg->timeout_ns ? cfg->timeout_ns : 30 * NSEC_PER_SEC;
     s->hooks = *hooks;
-    rng_secret(s->client_id, sizeof s->client_id);
+    if (cfg->has_client_id)
+        memcpy(s->client_id, cfg->client_id, sizeof s->client_id);
+    else
+        rng_secret(s->client_id, sizeof s->client_id);
+    s->life = cfg->life;
+    for (size_t i = 0; i < PST_SLOTS_MAX; i++)
+        s->slot[i].seq = (uint64_t)s->life << LIFE_SHIFT;
     pthread_mutex_init(&s->lock, NULL);
     session_cond_init(&s->changed);
     session_cond_init(&s->work);

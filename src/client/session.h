@@ -56,6 +56,7 @@ struct session {
     char purpose[16];
     char *token_file;
     uint8_t client_id[16];
+    uint32_t life; /* of struct session_config */
     uint64_t timeout_ns;
     struct session_hooks hooks;
     char *ca_file, *cert_file, *key_file;

@@ -158,7 +158,7 @@ static int open_with(struct session *s, const char *token, ProtobufCMessage **re
     req.client_id = (ProtobufCBinaryData){sizeof s->client_id, s->client_id};
     req.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)(uintptr_t)token};
     req.purpose = s->purpose;
-    req.fence = s->epoch > 0;
+    req.fence = s->epoch > 0 || s->life > 0;
     return call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, ret, res);
 }
 

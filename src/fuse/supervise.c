@@ -4,6 +4,8 @@
  */
 #include "fm.h"
 
+#include "base/rng.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -77,16 +79,23 @@ struct sup {
     int sock;
     bool stopping;
     uint64_t started_ns, down_since_ns; /* 0: someone serves */
-    unsigned int crashes;
+    unsigned int crashes, refused; /* in a row: ended, could not connect */
+    uint8_t client_id[16];
+    char client[48]; /* of cfg.opts.client */
 };
 
 static int start(struct sup *s)
 {
     pid_t self = getpid();
-    int sv[2];
+    int sv[2], n = 0;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
         return -errno;
+    /* All are one client to the server: what a dead one has under way there is over when the next one connects. */
+    for (size_t i = 0; i < sizeof s->client_id; i++)
+        n += snprintf(s->client + n, sizeof s->client - (size_t)n, "%02x", s->client_id[i]);
+    snprintf(s->client + n, sizeof s->client - (size_t)n, ":%u", s->cfg.epoch - 1);
+    s->cfg.opts.client.client = s->client;
     s->pid = fork();
     if (s->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody would restart it: it unmounts in order */
@@ -178,7 +187,12 @@ static int ended(struct sup *s, int status)
     if (s->stopping)
         return give_up(s);
     s->cfg.epoch++;
-    s->crashes = now_ns() - s->started_ns > STABLE_NS ? 1 : s->crashes + 1;
+    if (clean && WEXITSTATUS(status) == FM_EXIT_CONNECT) {
+        s->refused++;
+    } else {
+        s->refused = 0;
+        s->crashes = now_ns() - s->started_ns > STABLE_NS ? 1 : s->crashes + 1;
+    }
     if (!s->down_since_ns)
         s->down_since_ns = now_ns();
     if (WIFSIGNALED(status))
@@ -204,9 +218,9 @@ static void signalled(struct sup *s)
 
 static unsigned int retry_ms(const struct sup *s)
 {
-    unsigned int ms = RETRY_MIN_MS << (s->crashes < 6 ? s->crashes - 1 : 5);
+    unsigned int n = s->refused ? s->refused + 1 : s->crashes, ms = RETRY_MIN_MS << (n < 2 ? 0 : n < 6 ? n - 1 : 5);
 
-    return s->crashes <= 1 ? 0 : ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
+    return n <= 1 ? 0 : ms < RETRY_MAX_MS ? ms : RETRY_MAX_MS;
 }
 
 static int run(struct sup *s)
@@ -247,6 +261,7 @@ int fm_supervise(const struct fm_config *cfg, int ready_sock)
     sigset_t set;
     int code, r;
 
+    rng_secret(s.client_id, sizeof s.client_id);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);

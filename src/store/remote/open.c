@@ -3,6 +3,7 @@
 
 #include "control/rpc.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -40,6 +41,26 @@ static int parse_bool(const char *s, bool *ret)
     return 0;
 }
 
+/* "0123...ef:3": a client's id, and how many processes were it before. */
+static int parse_client(const char *s, struct session_config *ret)
+{
+    struct session_config c = *ret;
+    uint64_t life;
+
+    for (size_t i = 0; i < sizeof c.client_id; i++, s += 2) {
+        char two[3] = {s[0], s[0] ? s[1] : 0, 0};
+        if (!isxdigit((unsigned char)two[0]) || !isxdigit((unsigned char)two[1]))
+            return -EINVAL;
+        c.client_id[i] = (uint8_t)strtoul(two, NULL, 16);
+    }
+    if (*s != ':' || parse_number(s + 1, 0, (1u << 23) - 1, &life) < 0)
+        return -EINVAL;
+    c.has_client_id = true;
+    c.life = (uint32_t)life;
+    *ret = c;
+    return 0;
+}
+
 static int parse_option(const struct pst_option *in, struct options *o)
 {
     const struct {
@@ -59,6 +80,8 @@ static int parse_option(const struct pst_option *in, struct options *o)
         return parse_bool(in->value, &o->session.insecure);
     if (!strcmp(in->key, "require_rdma"))
         return parse_bool(in->value, &o->require_rdma);
+    if (!strcmp(in->key, "client"))
+        return parse_client(in->value, &o->session);
     if (!strcmp(in->key, "arena_mib"))
         return parse_number(in->value, 16, 1024, &o->arena_mib);
     if (strcmp(in->key, "timeout_ms"))

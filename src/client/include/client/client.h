@@ -22,6 +22,7 @@ struct cl_options {
     uint32_t timeout_ms;        /* of one operation, reconnecting included; 0: 30000 */
     bool create;                /* make the pool and the container if they are not there */
     bool durable_close;         /* cl_close is cl_fsync as well (durability=close) */
+    const char *client;         /* penstock: only: "HEX:N", see struct session_config; NULL: a new one */
     const char *purpose;        /* "mount", "cli", "api": for the server's status */
     const char *token_file, *ca_file, *cert_file, *key_file; /* credentials; NULL: from the environment or found */
     bool insecure;              /* plain text off loopback */

@@ -26,6 +26,13 @@ struct session_config {
     const char *token_file, *ca_file, *cert_file, *key_file, *purpose;
     bool insecure;
     uint64_t timeout_ns; /* of one operation */
+    /*
+     * Of a process that takes over from another one, which is dead: the client's id, and how many there were before; life 0:
+     * of the first. What those have under way in the server does not come any more once this one is connected.
+     */
+    bool has_client_id;
+    uint8_t client_id[16];
+    uint32_t life;
 };
 
 struct session_hooks {
