@@ -8,8 +8,11 @@
 
 /* Kernels take 4.096 us * 2^17 to 2^19; a lost last packet is to be found out sooner: 134 ms. */
 #define ACK_TIMEOUT 15u
-/* How long a peer's queue pair waits when a receive is missing here: 0.64 ms (IBTA table 45). */
-#define MIN_RNR_TIMER 12u
+/*
+ * How long a peer's queue pair waits when a receive is missing here: 655 ms (IBTA table 45), as with the kernel's
+ * rdma_cm. Programs count on that: with a few retries their receivers may be seconds late.
+ */
+#define MIN_RNR_TIMER 0u
 
 int uroce_cm_id_create(struct uroce_device *dev, struct uroce_cm_channel *ch, enum uroce_cm_space space, void *context,
                        struct uroce_cm_id **ret)
