@@ -259,6 +259,69 @@ static void completion_events_wake_epoll_and_destroy_waits_for_their_acknowledge
     vend_close(&e);
 }
 
+/* Takes what comes until it is cancelled, as rping's threads are. */
+static void *take_events(void *arg)
+{
+    struct vend *t = arg;
+    struct ibv_wc wc[16];
+    for (;;) {
+        struct ibv_cq *cq;
+        void *context;
+        if (ibv_req_notify_cq(t->cq, 0) || ibv_poll_cq(t->cq, 16, wc) < 0 ||
+            ibv_get_cq_event(t->channel, &cq, &context))
+            return NULL;
+        ibv_ack_cq_events(cq, 1);
+    }
+}
+
+static void threads_that_are_cancelled_while_they_wait_leave_the_device_alive(void **state)
+{
+    (void)state;
+    struct vend t;
+    struct epoll_event ev = {.events = EPOLLIN};
+    struct ibv_wc wc[2];
+    vend_open(&e, NULL, LEN);
+    vend_open(&t, NULL, LEN);
+    struct ibv_qp *a = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL), *b = vend_qp(&t, IBV_QPT_RC, DEPTH, NULL);
+    vend_pair(&e, a, &t, b, 0, 7);
+    for (int i = 0; i < 100; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, take_events, &t), 0);
+        for (int j = 0; j < i % 5; j++) {
+            assert_int_equal(vend_recv(&t, b, 0, 64, 1), 0);
+            assert_int_equal(vend_send(&e, a, IBV_WR_SEND, 0, 8, NULL, 2), 0);
+            vend_wait(&e, 1, wc);
+        }
+        usleep((useconds_t)(i * 37 % 1000));
+        void *ret;
+        pthread_cancel(thread);
+        pthread_join(thread, &ret);
+        assert_ptr_equal(ret, PTHREAD_CANCELED);
+    }
+    /* The device's own thread serves the sleeper, though a hundred others never came back from their sleep. */
+    while (ibv_poll_cq(t.cq, 2, wc) > 0)
+        ;
+    int ep = epoll_create1(EPOLL_CLOEXEC);
+    assert_int_equal(epoll_ctl(ep, EPOLL_CTL_ADD, e.channel->fd, &ev), 0);
+    for (int i = 0; i < 5; i++) {
+        struct ibv_cq *cq;
+        void *context;
+        assert_int_equal(vend_recv(&t, b, 0, 64, 3), 0);
+        assert_int_equal(ibv_req_notify_cq(e.cq, 0), 0);
+        assert_int_equal(vend_send(&e, a, IBV_WR_SEND, 0, 8, NULL, 4), 0);
+        assert_int_equal(epoll_wait(ep, &ev, 1, 60000), 1);
+        assert_int_equal(ibv_get_cq_event(e.channel, &cq, &context), 0);
+        ibv_ack_cq_events(cq, 1);
+        vend_wait(&e, 1, wc);
+        assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+    }
+    close(ep);
+    assert_int_equal(ibv_destroy_qp(a), 0);
+    assert_int_equal(ibv_destroy_qp(b), 0);
+    vend_close(&t);
+    vend_close(&e);
+}
+
 static void expect_event(struct ibv_context *ctx, enum ibv_event_type type, void *element)
 {
     struct ibv_async_event ev;
@@ -404,6 +467,7 @@ int main(void)
         cmocka_unit_test(a_child_starts_anew),
         cmocka_unit_test(a_peer_that_is_killed_is_a_clean_error_and_the_next_is_served),
         cmocka_unit_test(completion_events_wake_epoll_and_destroy_waits_for_their_acknowledgement),
+        cmocka_unit_test(threads_that_are_cancelled_while_they_wait_leave_the_device_alive),
         cmocka_unit_test(events_go_to_the_context_of_their_object),
         cmocka_unit_test(an_event_that_nobody_took_goes_with_its_object),
         cmocka_unit_test(a_context_that_is_closed_takes_what_is_left_with_it),

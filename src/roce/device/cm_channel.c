@@ -116,6 +116,7 @@ void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to,
 
 static int get_one(struct uroce_cm_channel *ch, struct uroce_cm_event *ret)
 {
+    dev_uncancelled();
     struct cm_item *i = NULL;
     pthread_mutex_lock(&ch->lock);
     if (!list_empty(&ch->events))

@@ -127,6 +127,7 @@ struct dev_mem {
 
 struct uroce_device {
     pthread_mutex_t lock;
+    int cancel_state; /* of the thread that has the lock by dev_lock; lock */
     struct dev_acks acks;
     struct qp_engine *engine;
     struct dev_port ports[DEV_ADDRESSES_MAX];
@@ -278,6 +279,25 @@ struct uroce_qp {
     uint32_t far_bytes;    /* of a packet there */
 };
 
+/*
+ * Programs cancel threads that wait for events (pthread_cancel), and the system's calls are where that happens: not
+ * with one of our locks held. Only the sleep itself is left open.
+ */
+static inline int dev_cancel_off(void)
+{
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+
+static inline void dev_cancel_back(const int *state)
+{
+    pthread_setcancelstate(*state, NULL);
+}
+
+/* Until the end of the scope. */
+#define dev_uncancelled() __attribute__((cleanup(dev_cancel_back))) const int uncancelled = dev_cancel_off()
+
 /* ---- drive.c ---- */
 
 /* Drives the device if nobody else does; else whoever does will look once more. Never blocks. */
@@ -303,6 +323,8 @@ void dev_ring(struct uroce_qp *qp);
  * device's own thread.
  */
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until);
+/* Clean-up of a thread that is counted in dev->waiters and is cancelled. */
+void dev_forget_waiter(void *dev);
 
 /* ---- acks.c: with dev->lock held ---- */
 

@@ -96,6 +96,7 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
 
 static bool drive_once(struct uroce_device *dev, enum dev_hand hand)
 {
+    dev_uncancelled();
     if (pthread_mutex_trylock(&dev->lock))
         return false;
     atomic_store(&dev->pending, false);
@@ -146,12 +147,16 @@ void dev_drive_polled(struct uroce_device *dev)
 
 void dev_lock(struct uroce_device *dev)
 {
+    int state = dev_cancel_off();
     pthread_mutex_lock(&dev->lock);
+    dev->cancel_state = state;
 }
 
 void dev_unlock(struct uroce_device *dev)
 {
+    int state = dev->cancel_state;
     pthread_mutex_unlock(&dev->lock);
+    dev_cancel_back(&state);
     if (atomic_load(&dev->pending))
         dev_drive(dev);
 }
@@ -188,8 +193,32 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
     return idle && !atomic_load(&dev->pending);
 }
 
+static void forget_sleeper(void *arg)
+{
+    struct uroce_device *dev = arg;
+    atomic_fetch_sub(&dev->sleepers, 1);
+}
+
+void dev_forget_waiter(void *arg)
+{
+    struct uroce_device *dev = arg;
+    atomic_fetch_sub(&dev->waiters, 1);
+}
+
+static int sleep_on(struct uroce_device *dev, struct pollfd *fds, int n, const struct timespec *left, int cancel_state)
+{
+    int r;
+    pthread_cleanup_push(forget_sleeper, dev);
+    dev_cancel_back(&cancel_state);
+    r = ppoll(fds, (nfds_t)n, left, NULL);
+    dev_cancel_off();
+    pthread_cleanup_pop(0);
+    return r;
+}
+
 void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
 {
+    dev_uncancelled();
     struct pollfd fds[DEV_ADDRESSES_MAX + 3];
     uint64_t deadline;
     int n;
@@ -198,7 +227,7 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
         fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         uint64_t now = now_ns(), end = min_u64(until, deadline), left = end > now ? end - now : 0;
         struct timespec t = {.tv_sec = (time_t)(left / NSEC_PER_SEC), .tv_nsec = (long)(left % NSEC_PER_SEC)};
-        if (ppoll(fds, (nfds_t)n, end == UINT64_MAX ? NULL : &t, NULL) > 0) {
+        if (sleep_on(dev, fds, n, end == UINT64_MAX ? NULL : &t, uncancelled) > 0) {
             if (fds[holder].revents)
                 atomic_store(&dev->holder_ready, true);
             if (fds[links].revents)

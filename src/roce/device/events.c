@@ -84,6 +84,7 @@ int uroce_channel_fd(const struct uroce_channel *ch)
 
 static int take_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, void **ret_context)
 {
+    dev_uncancelled();
     scoped_lock(&ch->lock);
     if (list_empty(&ch->ready))
         return -EAGAIN;
@@ -112,10 +113,11 @@ int uroce_get_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, void 
     if (r != -EAGAIN || fcntl(ch->fd, F_GETFL) & O_NONBLOCK)
         return r;
     atomic_fetch_add(&dev->waiters, 1);
+    pthread_cleanup_push(dev_forget_waiter, dev);
     do
         dev_sleep(dev, false, ch->fd, UINT64_MAX);
     while ((r = take_cq_event(ch, ret_cq, ret_context)) == -EAGAIN);
-    atomic_fetch_sub(&dev->waiters, 1);
+    pthread_cleanup_pop(true);
     return r;
 }
 
@@ -152,6 +154,7 @@ static int new_queue(struct uroce_device *dev, int flags, struct uroce_events **
 /* Of one object; NULL: all. */
 static void forget(struct uroce_events *q, const void *element)
 {
+    dev_uncancelled();
     scoped_lock(&q->lock);
     for (struct list *l = q->waiting.next, *next; l != &q->waiting; l = next) {
         struct dev_event *ev = container_of(l, struct dev_event, link);
@@ -296,6 +299,7 @@ int uroce_events_fd(const struct uroce_events *q)
 
 static int take_event(struct uroce_events *q, struct uroce_async_event *ret)
 {
+    dev_uncancelled();
     scoped_lock(&q->lock);
     struct list *l = list_pop_front(&q->waiting);
     if (!l)

@@ -269,12 +269,13 @@ int uroce_wait_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret, uint64_t tim
     if (r)
         return r;
     atomic_fetch_add(&dev->waiters, 1);
+    pthread_cleanup_push(dev_forget_waiter, dev);
     while (r == 0 && now_ns() < end) {
         /* Completions that another thread's drive brings wake nobody here: look at least once a millisecond. */
         dev_sleep(dev, false, -1, min_u64(end, now_ns() + NSEC_PER_MSEC));
         r = poll_once(cq, n, ret);
     }
-    atomic_fetch_sub(&dev->waiters, 1);
+    pthread_cleanup_pop(true);
     return r;
 }
 
