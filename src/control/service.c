@@ -140,7 +140,7 @@ static int take_turn(struct ctl_req *q, const PB(RequestId) * rid)
     if (r != -ECONNABORTED)
         return r;
     sess_refuse(q->s->sess, REFUSE_OVERTAKEN);
-    return ctl_fail(q, -ESTALE, "a later try of this request has come before it");
+    return ctl_fail(q, -ESTALE, "a later try of this request, or a later session of its client, has come before it");
 }
 
 static int take_id(struct ctl_req *q, const PB(RequestId) * rid)

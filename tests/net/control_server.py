@@ -100,10 +100,11 @@ class Client:
         self.handle = 0
         self.sequence = 0
 
-    def open(self, token=b"", purpose="api", client_id=None):
+    def open(self, token=b"", purpose="api", client_id=None, fence=False):
         self.client_id = client_id or os.urandom(16)
         self.opened = self.session_service.Open(session_pb2.SessionOpenRequest(
-            protocol=1, software="test 1", client_id=self.client_id, token=token, purpose=purpose), timeout=20)
+            protocol=1, software="test 1", client_id=self.client_id, token=token, purpose=purpose,
+            fence=fence), timeout=20)
         self.session = self.opened.session
         return self
 

@@ -329,6 +329,25 @@ class Calls(Case):
             self.assertGreater(call.result().total_bytes, 0)
         self.assertEqual(s.stop(), 0)
 
+    def test_a_fence_ends_what_earlier_sessions_have_under_way(self):
+        def mkdir(name, slot, call):
+            return call(ns.MkdirRequest(header=c.header(request_id=co.RequestId(slot=slot, sequence=1, attempt=1)), parent=ROOT,
+                                        name=name, mode=0o755))
+        with Server("--filter", "delay:ms=1500,op=make,count=1") as s, Client(f"127.0.0.1:{s.port}") as c:
+            c.open(s.token()).make_container().open_container()
+            slow = mkdir(b"slow", 1, c.ns.Mkdir.future)
+            time.sleep(0.5)
+            with Client(f"127.0.0.1:{s.port}") as later:
+                # One that does not fence goes beside it; one that does waits for what is in the store.
+                later.open(s.token(), client_id=c.client_id)
+                self.fails(Code.RESOURCE_EXHAUSTED, "EAGAIN", later.open, s.token(), client_id=c.client_id, fence=True)
+                self.fails(Code.UNAUTHENTICATED, "ESTALE", mkdir, b"late", 2, c.ns.Mkdir)
+                self.assertTrue(slow.result().attr.ino)
+                later.open(s.token(), client_id=c.client_id, fence=True).open_container()
+                self.fails(Code.NOT_FOUND, "ENOENT", later.ns.Lookup, ns.LookupRequest(header=later.header(), parent=ROOT,
+                                                                                       name=b"late"))
+            c.ns.Lookup(ns.LookupRequest(header=c.header(), parent=ROOT, name=b"slow"))  # what changes nothing goes on
+
     def test_two_servers_do_not_share_a_port(self):
         with Server() as s, self.assertRaises(RuntimeError):
             Server(listen=(f"127.0.0.1:{s.port}",))
