@@ -26,7 +26,7 @@
  *   -EINVAL     an argument outside what this page says
  *   -EIO        stored data is damaged, or the store stopped after a disk error
  *   -ETIMEDOUT  the server did not answer within the time-out of the connection: a change may have happened or not, and
- *               does not happen any more once a later change has succeeded
+ *               does not happen any more once a later change of the same connection has succeeded
  *   -ECHILD     the handle belongs to this process's parent (see FORK)
  *   -ENOMEM
  *
