@@ -7,6 +7,8 @@
  *     port_pingpong the same through the udp port
  *     shm           see bench_roce_shm.c: size= seconds= count=
  *     write, read, rdma_pingpong  see bench_roce_rdma.c: mtu= size= depth= seconds=; mode= count=; shm=
+ *     fair          see bench_roce_fair.c: mtu= qps= size= depth= seconds=
+ *     tcp_write, tcp_read         see bench_roce_fabric.c: mtu= size= depth= seconds=
  *
  * Sender and receiver are two processes with a core each. Rates are what the receiver got.
  */
@@ -375,6 +377,8 @@ static void parse(struct roce_args *a, int argc, char **argv)
             a->depth = (uint64_t)v;
         else if (strcmp(argv[i], "mode") == 0)
             a->mode = (uint64_t)v;
+        else if (strcmp(argv[i], "qps") == 0)
+            a->qps = (uint64_t)v;
         else if (strcmp(argv[i], "shm") == 0)
             a->shm = (uint64_t)v;
         else if (strcmp(argv[i], "count") == 0)
@@ -388,17 +392,18 @@ static void parse(struct roce_args *a, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct roce_args a = {.mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .depth = 4, .seconds = 1};
+    struct roce_args a = {.mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .depth = 4, .qps = 1, .seconds = 1};
     if (argc < 2) {
         fprintf(
             stderr,
-            "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm|write|read|rdma_pingpong [key=value...]\n");
+            "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm|write|read|rdma_pingpong|fair|tcp_write|tcp_read [key=value...]\n");
         return 2;
     }
     a.part = argv[1];
     parse(&a, argc, argv);
     if (!a.segs || a.segs > PORT_SEGS_MAX || a.seg < 20 || a.seg * a.segs > PORT_BATCH_BYTES || a.size < 16 ||
-        (strstr(a.part, "pingpong") && a.size > 4096) || a.size > 1u << 26 || !a.count || !a.depth || a.depth > 64) {
+        (strstr(a.part, "pingpong") && a.size > 4096) || a.size > 1u << 26 || !a.count || !a.depth || a.depth > 64 ||
+        !a.qps || a.qps > 1024 || (strncmp(a.part, "tcp_", 4) == 0 && a.depth > 32)) {
         fprintf(stderr, "bench_roce: a size is out of bounds\n");
         return 2;
     }
@@ -409,6 +414,14 @@ int main(int argc, char **argv)
     netns_pair_make(&ns, (int)a.mtu);
     if (strcmp(a.part, "write") == 0 || strcmp(a.part, "read") == 0 || strcmp(a.part, "rdma_pingpong") == 0) {
         bench_rdma(&a, &ns);
+        return 0;
+    }
+    if (strcmp(a.part, "fair") == 0) {
+        bench_fair(&a, &ns);
+        return 0;
+    }
+    if (strncmp(a.part, "tcp_", 4) == 0) {
+        bench_fabric(&a, &ns);
         return 0;
     }
     bool port = strncmp(a.part, "port_", 5) == 0;

@@ -5,9 +5,7 @@
  */
 #include "roce_bench.h"
 
-#include "lib/netns.h"
-#include "lib/qp_mask.h"
-#include "uroce/uroce.h"
+#include "roce_end.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,98 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#define DEPTH_MAX 64
-
-struct end {
-    struct uroce_device *dev;
-    struct uroce_pd *pd;
-    struct uroce_channel *channel;
-    struct uroce_cq *cq;
-    struct uroce_mr *mr;
-    struct uroce_qp *qp;
-    uint8_t *buf;
-    uint64_t peer_addr;
-    uint32_t peer_rkey;
-};
-
-struct ticket {
-    uint32_t qpn, rkey;
-    uint64_t addr;
-    union uroce_gid gid;
-};
-
-static void must(int r, const char *what)
-{
-    if (r == 0)
-        return;
-    errno = -r;
-    fatal(what);
-}
-
-static void open_end(struct end *e, const struct netns_pair *ns, int i, size_t len, uint64_t shm)
-{
-    struct uroce_config c = {
-        .addresses = i ? "10.77.0.2" : "10.77.0.1", .congestion_control = -1, .no_shm = shm == 0};
-    unsigned access = UROCE_ACCESS_LOCAL_WRITE | UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ;
-    char err[256];
-    netns_enter(ns, i);
-    if (uroce_open(&c, &e->dev, err, sizeof err)) {
-        fprintf(stderr, "bench_roce: %s\n", err);
-        exit(1);
-    }
-    if (shm == 1)
-        must(uroce_mem_alloc(e->dev, len, (void **)&e->buf), "memory");
-    else if (posix_memalign((void **)&e->buf, 4096, len))
-        fatal("memory");
-    memset(e->buf, i + 1, len);
-    memset(e->buf + 64, 0, 8); /* bounce() counts there: the peer may be first */
-    must(uroce_pd_alloc(e->dev, &e->pd), "protection domain");
-    must(uroce_channel_create(e->dev, &e->channel), "channel");
-    must(uroce_cq_create(e->dev, 2 * DEPTH_MAX, NULL, e->channel, &e->cq), "completion queue");
-    must(uroce_mr_reg(e->pd, e->buf, len, (uintptr_t)e->buf, access, &e->mr), "region");
-    struct uroce_qp_init init = {
-        .type = UROCE_QPT_RC,
-        .send_cq = e->cq,
-        .recv_cq = e->cq,
-        .cap =
-            {.max_send_wr = DEPTH_MAX, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64},
-    };
-    must(uroce_qp_create(e->pd, &init, &e->qp), "queue pair");
-}
-
-static void connect_end(struct end *e, int sock, uint64_t mtu, uint64_t shm)
-{
-    struct ticket t = {uroce_qp_num(e->qp), uroce_mr_rkey(e->mr), (uintptr_t)e->buf, {{0}}}, peer;
-    uroce_query_gid(e->dev, 0, &t.gid);
-    if (send(sock, &t, sizeof t, 0) != sizeof t || recv(sock, &peer, sizeof peer, MSG_WAITALL) != sizeof peer)
-        fatal("exchange");
-    e->peer_addr = peer.addr;
-    e->peer_rkey = peer.rkey;
-    struct uroce_qp_attr a = {
-        .qp_state = UROCE_QPS_INIT,
-        .port_num = 1,
-        .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ,
-    };
-    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_INIT)), "INIT");
-    a.qp_state = UROCE_QPS_RTR;
-    a.path_mtu = mtu >= 4200 ? UROCE_MTU_4096 : UROCE_MTU_1024;
-    a.dest_qp_num = peer.qpn;
-    a.max_dest_rd_atomic = a.max_rd_atomic = UROCE_RD_ATOMIC;
-    a.min_rnr_timer = 1;
-    a.ah_attr.dgid = peer.gid;
-    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR)), "RTR");
-    a.qp_state = UROCE_QPS_RTS;
-    a.timeout = 14;
-    a.retry_cnt = a.rnr_retry = 7;
-    must(uroce_qp_modify(e->qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS)), "RTS");
-    for (struct uroce_qp_transport way = {.port = ""}; shm && strcmp(way.port, "shm"); usleep(1000))
-        must(uroce_qp_transport(e->qp, &way), "transport");
-    char ready = 1;
-    if (send(sock, &ready, 1, 0) != 1 || recv(sock, &ready, 1, 0) != 1)
-        fatal("exchange");
-}
 
 static void post(struct end *e, enum uroce_wr_opcode op, size_t at, uint32_t len, unsigned flags)
 {
@@ -115,7 +21,7 @@ static void post(struct end *e, enum uroce_wr_opcode op, size_t at, uint32_t len
     const struct uroce_send_wr *bad;
     wr.wr.rdma.remote_addr = e->peer_addr + at;
     wr.wr.rdma.rkey = e->peer_rkey;
-    must(uroce_post_send(e->qp, &wr, &bad), "post");
+    roce_must(uroce_post_send(e->qps[0], &wr, &bad), "post");
 }
 
 /* The next n completions at most, at least one. */
@@ -132,7 +38,7 @@ static int complete(struct end *e, int n)
             exit(1);
         }
     if (r < 0)
-        must(r, "poll");
+        roce_must(r, "poll");
     return r;
 }
 
@@ -141,7 +47,7 @@ static void sleep_for_event(struct end *e)
 {
     struct uroce_cq *cq;
     void *context;
-    must(uroce_get_cq_event(e->channel, &cq, &context), "event");
+    roce_must(uroce_get_cq_event(e->channel, &cq, &context), "event");
     uroce_ack_cq_events(cq, 1);
 }
 
@@ -192,7 +98,7 @@ static void bounce(struct end *e, const struct roce_args *a, bool first)
         wr.send_flags = UROCE_SEND_INLINE | (i % 16 == 0 ? (unsigned)UROCE_SEND_SIGNALED : 0);
         wr.wr.rdma.remote_addr = e->peer_addr + 64;
         wr.wr.rdma.rkey = e->peer_rkey;
-        must(uroce_post_send(e->qp, &wr, &bad), "post");
+        roce_must(uroce_post_send(e->qps[0], &wr, &bad), "post");
         if (first)
             while (*mine < i)
                 uroce_poll_cq(e->cq, 0, &(struct uroce_wc){0});
@@ -261,8 +167,8 @@ void bench_rdma(const struct roce_args *a, const struct netns_pair *ns)
     struct end e;
     if (pid == 0)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-    open_end(&e, ns, i, len, a->shm);
-    connect_end(&e, s[i], a->mtu, a->shm);
+    roce_end_open(&e, ns, i, len, a->shm, 1, DEPTH_MAX);
+    roce_end_connect(&e, s[i], a->mtu, a->shm);
     if (pid == 0) {
         target(&e, a, s[i]);
         _exit(0);

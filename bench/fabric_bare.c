@@ -18,6 +18,8 @@
 
 #define RECVS 64u
 
+const char *xp_address = "127.0.0.1";
+
 struct ctx {
     struct fi_context2 fi;
     enum { RECV, SEND, RMA } kind;
@@ -62,7 +64,7 @@ static void open_info(struct bare *b, const char *provider)
     h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     h->domain_attr->threading = FI_THREAD_DOMAIN;
     h->addr_format = FI_SOCKADDR_IN;
-    CK(fi_getinfo(FI_VERSION(1, 14), "127.0.0.1", NULL, FI_SOURCE, h, &b->info));
+    CK(fi_getinfo(FI_VERSION(1, 14), xp_address, NULL, FI_SOURCE, h, &b->info));
     fi_freeinfo(h);
 }
 

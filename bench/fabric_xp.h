@@ -31,6 +31,7 @@ struct xp {
     void *user;
 };
 extern const struct xp_ops xp_ours, xp_bare;
+extern const char *xp_address; /* of this side, for xp_bare: loopback if nothing is said */
 
 void xp_fail(const char *what, long err) __attribute__((noreturn));
 void xp_tell(int fd, const void *p, size_t len);

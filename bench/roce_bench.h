@@ -10,7 +10,7 @@
 
 struct roce_args {
     const char *part;
-    uint64_t mtu, seg, segs, size, count, depth, mode;
+    uint64_t mtu, seg, segs, size, count, depth, mode, qps;
     uint64_t shm; /* of the device: 0: UDP, 1: shared memory and the allocator's memory, 2: shared memory, other memory */
     double seconds;
     bool event; /* sleep in poll() instead of spinning */
@@ -31,6 +31,8 @@ void print_latency(uint32_t *ns, size_t n);
 
 void bench_shm(const struct roce_args *a);
 struct netns_pair;
+void bench_fair(const struct roce_args *a, const struct netns_pair *ns);
+void bench_fabric(const struct roce_args *a, const struct netns_pair *ns);
 void bench_rdma(const struct roce_args *a, const struct netns_pair *ns);
 
 #endif
