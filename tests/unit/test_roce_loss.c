@@ -88,6 +88,57 @@ static void a_mild_reorder_makes_no_selective_retransmission(void **state)
     fx_close();
 }
 
+/* What a and b sent again and how often a waited in vain, for one request of 64 packets. */
+static void expect_again(enum uroce_wr_opcode op, uint64_t again, uint64_t duplicates, uint64_t timeouts)
+{
+    struct uroce_send_wr wr = fx_rdma(op, 1, b.mem);
+    struct uroce_counters ca, cb;
+
+    fx_fill(a.mem, 65536, 7);
+    fx_fill(b.mem, 65536, 8);
+    assert_int_equal(qend_send(&a, &net, &wr, a.mem, 65536), 0);
+    fx_run();
+    assert_int_equal(fx_one(a.scq).status, UROCE_WC_SUCCESS);
+    assert_memory_equal(a.mem, b.mem, 65536);
+    qp_counters(a.qp, &ca);
+    qp_counters(b.qp, &cb);
+    assert_int_equal(ca.retransmits, again);
+    assert_int_equal(cb.duplicates, duplicates);
+    assert_int_equal(ca.timeouts, timeouts);
+    fx_close();
+}
+
+static void a_slow_peer_is_asked_with_one_packet(void **state)
+{
+    static const enum uroce_wr_opcode op[] = {UROCE_WR_RDMA_WRITE, UROCE_WR_RDMA_READ};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fx_open(&(struct qend_opts){.window_pkts = 256, .timeout = 12, .rd_atomic = 4});
+        selective();
+        net.link.delay_ns = 20000000; /* there and back: more than a time-out (17 ms) and less than three */
+        expect_again(op[i], 1, 1, 1);
+    }
+}
+
+static void a_window_that_is_lost_whole_costs_one_time_out(void **state)
+{
+    (void)state;
+    fx_open(&(struct qend_opts){.window_pkts = 256, .timeout = 12});
+    selective();
+    lose_packets = 64;
+    expect_again(UROCE_WR_RDMA_WRITE, 64, 0, 1);
+}
+
+static void a_try_that_is_lost_is_followed_by_the_whole_window(void **state)
+{
+    (void)state;
+    fx_open(&(struct qend_opts){.window_pkts = 256, .timeout = 12});
+    selective();
+    lose_packets = 65;
+    expect_again(UROCE_WR_RDMA_WRITE, 65, 0, 2);
+}
+
 static void memory_past_gaps_is_bounded(void **state)
 {
     struct uroce_counters c;
@@ -444,6 +495,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selective_repeat_sends_only_what_is_missing),
         cmocka_unit_test(a_mild_reorder_makes_no_selective_retransmission),
+        cmocka_unit_test(a_slow_peer_is_asked_with_one_packet),
+        cmocka_unit_test(a_window_that_is_lost_whole_costs_one_time_out),
+        cmocka_unit_test(a_try_that_is_lost_is_followed_by_the_whole_window),
         cmocka_unit_test(memory_past_gaps_is_bounded),
         cmocka_unit_test(selective_repeat_may_be_known_to_one_end_first),
         cmocka_unit_test(dcqcn_cuts_and_recovers_as_the_paper_says),

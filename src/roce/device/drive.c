@@ -64,7 +64,8 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
         dev_rx_held(dev, now);
     more |= dev_cm_in(dev, now);
     dev_meet_tick(dev, now);
-    if (qp_engine_deadline(dev->engine) <= now)
+    /* No time-out while answers wait to be read: whoever slept long is late, not its peers. */
+    if (!more && qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
     more |= dev_acks_send(dev, now, hand, got);
@@ -78,6 +79,10 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     bool more = true;
     for (int i = 0; i < DEV_ROUNDS && more; i++)
         more = dev_work(dev, now_ns(), hand);
+    if (more) {
+        qp_engine_tick(dev->engine, now_ns());
+        dev_tx_all(dev, now_ns());
+    }
     /* A program that polls gets its completions and comes again; if not, the helper finds `unfinished`. */
     bool again = more && hand != DEV_POLL;
     atomic_store(&dev->unfinished, more);

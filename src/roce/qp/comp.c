@@ -29,6 +29,8 @@ static void progress(struct qp *qp, uint64_t now)
     r->retry_left = qp->attr.retry_cnt;
     r->rnr_left = qp->attr.rnr_retry;
     r->backoff = 0;
+    if (unlikely(r->try_on))
+        req_progress(qp);
     req_arm(qp, now);
     engine_kick(qp);
 }
@@ -162,7 +164,6 @@ static enum comp_state missing(struct comp_step *s)
 {
     struct qp *qp = s->qp;
     struct requester *r = &qp->req;
-    const struct rd_part *p = &r->rd[r->rd_head];
 
     if (!r->rd_count || r->rnr_wait || (r->guard_on && r->guard.v == r->una.v))
         return COMP_DONE;
@@ -172,13 +173,7 @@ static enum comp_state missing(struct comp_step *s)
         req_go_back(qp);
         return COMP_DONE;
     }
-    r->again = r->una;
-    r->again_end = psn_add(p->first, p->npkts);
-    for (psn24 e = psn_next(r->una); psn_lt(e, r->again_end); e = psn_next(e))
-        if (reorder_has(&r->reorder, e))
-            r->again_end = e;
-    r->again_on = true;
-    engine_kick(qp);
+    req_ask_again(qp);
     return COMP_DONE;
 }
 

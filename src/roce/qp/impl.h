@@ -243,6 +243,8 @@ struct requester {
     psn24 again, again_end; /* part of a READ to be asked for again, if again_on */
     psn24 guard;            /* una at which a READ was last asked for again, if guard_on */
     psn24 nak_una;          /* una at the last NAK, if nak_on */
+    psn24 tried, tried_end; /* what the last time-out sent again, if try_on; what had been sent then */
+    bool try_on;
     bool rtx_on, rtx_all, again_on, guard_on, nak_on;
     bool stop; /* a request failed here: nothing new is sent */
     bool rnr_wait, has_value, starved_long;
@@ -415,6 +417,8 @@ int req_tx(struct qp *qp, uint64_t now, struct qp_tx *tx);
 
 int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, struct qp_tx *tx);
 void req_go_back(struct qp *qp);
+void req_ask_again(struct qp *qp);
+void req_progress(struct qp *qp);
 void req_timeout(struct qp *qp, uint64_t now);
 void req_arm(struct qp *qp, uint64_t now);
 uint32_t req_bytes(const struct qp *qp, const struct sq_wqe *w, uint32_t off);

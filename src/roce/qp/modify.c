@@ -93,7 +93,7 @@ static void enter_rts_first(struct qp *qp)
 {
     struct requester *r = &qp->req;
 
-    r->next = r->una = r->scanned = psn_make(qp->attr.sq_psn);
+    r->next = r->una = r->scanned = r->tried_end = psn_make(qp->attr.sq_psn);
     r->wqe_next = r->wqe_una = r->wqe_rtx = atomic_load(&qp->sq.tail);
     r->ssn = 1;
     r->retry_left = qp->attr.retry_cnt;

@@ -295,6 +295,58 @@ static int tx_rtx(struct qp *qp, uint64_t now, struct qp_tx *tx)
     }
 }
 
+/*
+ * The first time-out sends the oldest packet alone: a peer that was only slow has all the others and says so, when it
+ * comes to this one. False: what was sent before the last such try is still not acknowledged.
+ */
+static bool try_one(struct qp *qp)
+{
+    struct requester *r = &qp->req;
+    const struct sq_wqe *w = ring_at(&qp->sq, r->wqe_una);
+
+    if (!qp->selective || psn_lt(r->una, r->tried_end))
+        return false;
+    r->tried = r->una;
+    r->tried_end = r->next;
+    r->try_on = true;
+    r->rtx_on = r->again_on = false;
+    if (is_read(w) || is_atomic(w)) {
+        req_ask_again(qp);
+    } else {
+        r->rtx = r->una;
+        r->rtx_end = psn_next(r->una);
+        r->rtx_on = r->rtx_all = true;
+    }
+    engine_kick(qp);
+    return true;
+}
+
+/* The window moved. If by the packet of the try alone, all that was sent before is lost. */
+void req_progress(struct qp *qp)
+{
+    struct requester *r = &qp->req;
+    const struct sq_wqe *w = ring_at(&qp->sq, r->wqe_una);
+
+    r->try_on = false;
+    if (r->una.v == psn_next(r->tried).v && psn_lt(r->una, r->tried_end) && !is_read(w) && !is_atomic(w))
+        req_go_back(qp);
+}
+
+/* The answer of the oldest READ or atomic, up to what of it came out of order. */
+void req_ask_again(struct qp *qp)
+{
+    struct requester *r = &qp->req;
+    const struct rd_part *p = &r->rd[r->rd_head];
+
+    r->again = r->una;
+    r->again_end = psn_add(p->first, p->npkts);
+    for (psn24 e = psn_next(r->una); psn_lt(e, r->again_end); e = psn_next(e))
+        if (reorder_has(&r->reorder, e))
+            r->again_end = e;
+    r->again_on = true;
+    engine_kick(qp);
+}
+
 void req_timeout(struct qp *qp, uint64_t now)
 {
     struct requester *r = &qp->req;
@@ -309,7 +361,8 @@ void req_timeout(struct qp *qp, uint64_t now)
     r->backoff++;
     r->guard_on = r->nak_on = false;
     sack_clear(qp);
-    req_go_back(qp);
+    if (!try_one(qp))
+        req_go_back(qp);
     req_arm(qp, now);
 }
 
