@@ -13,7 +13,6 @@ static void destroy(struct cf *cf)
     cf_size_done(cf);
     cf_keys_done(cf);
     slots_free(cf->slots);
-    keyring_wipe(&cf->ring);
     pthread_mutex_destroy(&cf->seen_lock);
     pthread_mutex_destroy(&cf->sync_lock);
     free(cf->seen);
@@ -203,11 +202,8 @@ static int add_stage(struct cf *cf, struct wish *w)
         cf->codec.level = w->level;
         break;
     default:
-        cf->ring = w->ring;
-        cf->codec.crypt = true;
-        r = cf_keys_init(cf);
-        if (r)
-            cf->codec.crypt = false;
+        r = cf_keys_init(cf, &w->ring);
+        cf->codec.crypt = !r;
     }
     return r;
 }

@@ -15,7 +15,7 @@
 
 #define CF_MEMORY_DEFAULT (64 * MiB)
 #define CF_WINDOW         4u   /* chunks of one operation at work at the same time */
-#define CF_KEYS           1024u /* data keys that are remembered, in locked memory */
+#define CF_KEYS           1024u /* data keys that are remembered; with the tenant's 60 KiB, within the usual RLIMIT_MEMLOCK */
 #define CF_SEEN           16384u /* chunks whose newest state is remembered */
 
 /* Data keys by object; a later one takes the place of an earlier one with the same hash. */
@@ -23,6 +23,12 @@ struct cf_key {
     uint64_t cont, ino; /* ino 0: nothing */
     uint64_t history;   /* of the store below, as of the time when the header was there */
     uint8_t key[SEAL_KEY];
+};
+
+/* All keys that are kept: in memory that is not swapped out, where that is allowed, and not in core dumps. */
+struct cf_secrets {
+    struct keyring ring;
+    struct cf_key keys[CF_KEYS];
 };
 
 /* The newest generation that was seen of a chunk. */
@@ -34,12 +40,11 @@ struct cf {
     struct filter f;
     struct codec codec;
     struct codec_stats stats;
-    struct keyring ring; /* with codec.crypt */
     struct slots *slots;
     uint64_t memory;
 
     pthread_mutex_t keys_lock;
-    struct cf_key *keys; /* CF_KEYS, locked into memory where that is allowed */
+    struct cf_secrets *secrets; /* with codec.crypt */
     struct seal *keys_seal; /* under keys_lock */
 
     pthread_mutex_t seen_lock;
@@ -70,7 +75,7 @@ static inline uint32_t cf_chunk_size(const struct pst_cont *c)
 int cf_key_get(struct cf *cf, struct pst_cont *c, uint64_t ino, bool create, uint8_t ret_key[SEAL_KEY]);
 struct header_place cf_header_place(const struct pst_cont *c, uint64_t ino);
 void cf_key_drop(struct cf *cf, struct pst_cont *c, uint64_t ino);
-int cf_keys_init(struct cf *cf);
+int cf_keys_init(struct cf *cf, const struct keyring *ring);
 void cf_keys_done(struct cf *cf);
 
 /*

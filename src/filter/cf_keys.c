@@ -13,16 +13,17 @@
 
 static const struct pst_ctx trusted;
 
-int cf_keys_init(struct cf *cf)
+int cf_keys_init(struct cf *cf, const struct keyring *ring)
 {
-    size_t bytes = CF_KEYS * sizeof *cf->keys;
+    size_t bytes = sizeof *cf->secrets;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED)
         return -ENOMEM;
     mlock(p, bytes); /* where it is not allowed, they may get to swap space */
     madvise(p, bytes, MADV_DONTDUMP);
-    cf->keys = p;
+    cf->secrets = p;
+    cf->secrets->ring = *ring;
     pthread_mutex_init(&cf->keys_lock, NULL);
     cf->keys_seal = seal_new();
     cf->seen = calloc(CF_SEEN, sizeof *cf->seen);
@@ -34,13 +35,11 @@ int cf_keys_init(struct cf *cf)
 
 void cf_keys_done(struct cf *cf)
 {
-    size_t bytes = CF_KEYS * sizeof *cf->keys;
-
-    if (!cf->keys)
+    if (!cf->secrets)
         return;
-    pst_wipe(cf->keys, bytes);
-    munmap(cf->keys, bytes);
-    cf->keys = NULL;
+    pst_wipe(cf->secrets, sizeof *cf->secrets);
+    munmap(cf->secrets, sizeof *cf->secrets);
+    cf->secrets = NULL;
     seal_free(cf->keys_seal);
     cf->keys_seal = NULL;
     pthread_mutex_destroy(&cf->keys_lock);
@@ -55,7 +54,7 @@ static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
 
 static struct cf_key *entry(struct cf *cf, const struct pst_cont *c, uint64_t ino)
 {
-    return &cf->keys[mix(c->info.id, ino, 0) % CF_KEYS];
+    return &cf->secrets->keys[mix(c->info.id, ino, 0) % CF_KEYS];
 }
 
 struct header_place cf_header_place(const struct pst_cont *c, uint64_t ino)
@@ -111,7 +110,7 @@ static int fetch(struct cf *cf, struct pst_cont *c, uint64_t ino, uint8_t ret_ke
     if (n < 0 && n != -ERANGE)
         return (int)n;
     scoped_lock(&cf->keys_lock);
-    r = n < 0 ? -EBADMSG : header_open(&cf->ring, cf->keys_seal, &at, header, (size_t)n, ret_key, &old);
+    r = n < 0 ? -EBADMSG : header_open(&cf->secrets->ring, cf->keys_seal, &at, header, (size_t)n, ret_key, &old);
     return r ? refuse_header(cf, c, ino, r) : 0;
 }
 
@@ -124,7 +123,7 @@ static int make(struct cf *cf, struct pst_cont *c, uint64_t ino)
 
     {
         scoped_lock(&cf->keys_lock);
-        r = header_make(&cf->ring, cf->keys_seal, &at, header, key);
+        r = header_make(&cf->secrets->ring, cf->keys_seal, &at, header, key);
     }
     pst_wipe(key, sizeof key);
     if (!r)
@@ -167,7 +166,7 @@ static int keep(struct cf *cf, struct pst_cont *c, uint64_t ino, const uint8_t k
     if (r == -ENODATA) {
         {
             scoped_lock(&cf->keys_lock);
-            r = header_wrap(&cf->ring, cf->keys_seal, &at, key, header);
+            r = header_wrap(&cf->secrets->ring, cf->keys_seal, &at, key, header);
         }
         if (!r)
             r = pst_store_setxattr(c->next, &trusted, ino, HEADER_XATTR, header, sizeof header, PST_XATTR_CREATE);

@@ -34,9 +34,9 @@ static int rewrap_one(struct walk *w, uint64_t ino)
     at = cf_header_place(w->c, ino);
     {
         scoped_lock(&w->cf->keys_lock);
-        r = header_open(&w->cf->ring, w->cf->keys_seal, &at, header, (size_t)n, key, &old);
+        r = header_open(&w->cf->secrets->ring, w->cf->keys_seal, &at, header, (size_t)n, key, &old);
         if (!r && old)
-            r = header_wrap(&w->cf->ring, w->cf->keys_seal, &at, key, now);
+            r = header_wrap(&w->cf->secrets->ring, w->cf->keys_seal, &at, key, now);
         pst_wipe(key, sizeof key);
     }
     if (r || !old)

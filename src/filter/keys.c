@@ -263,16 +263,3 @@ int header_open(const struct keyring *k, struct seal *s, const struct header_pla
     pst_wipe(key, sizeof key);
     return 0;
 }
-
-int header_rewrap(const struct keyring *k, struct seal *s, const struct header_place *at, const void *header,
-                  size_t len, uint8_t ret[HEADER_BYTES])
-{
-    uint8_t key[SEAL_KEY];
-    bool old;
-    int r = header_open(k, s, at, header, len, key, &old);
-
-    if (!r)
-        r = header_wrap(k, s, at, key, ret);
-    pst_wipe(key, sizeof key);
-    return r;
-}

@@ -52,8 +52,5 @@ int header_wrap(const struct keyring *k, struct seal *s, const struct header_pla
 /* -EBADMSG: damaged, forged or another object's; -ENOTSUP: a later version; -EKEYREJECTED: by a key that is not here. */
 int header_open(const struct keyring *k, struct seal *s, const struct header_place *at, const void *header, size_t len,
                 uint8_t ret_key[SEAL_KEY], bool *ret_by_old);
-/* The same data key under the current key. */
-int header_rewrap(const struct keyring *k, struct seal *s, const struct header_place *at, const void *header,
-                  size_t len, uint8_t ret[HEADER_BYTES]);
 
 #endif

@@ -90,6 +90,14 @@ refused() {
 refused --filter "crypt:key_file=$T/wrong"
 refused --filter compress
 
+serve_store
+wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
+"$PENSTOCK" cat "$URL/tree/bash" >"$T/out" 2>"$T/err" && fail "without filters something was read"
+cat "$T/err"
+[ ! -s "$T/out" ] || fail "stored bytes were handed out"
+kill "$SERVER_PID"
+wait "$SERVER_PID" || fail "the server ended badly"
+
 say "a new key"
 chmod 600 "$T/key2"
 "$PENSTOCK" rewrap --filter "crypt:key_file=$T/key2,old_key_file=$T/key" "local:$T/server-store?default/default"

@@ -87,6 +87,13 @@ static void another_key_or_none_is_refused_at_the_door(void **state)
     pst_store_close(y.top);
     assert_int_equal(ff_try(&y, "compress csum"), -ENOKEY);
     pst_store_close(y.top);
+    ff_open(&y, ""); /* without any filter nothing is at the door, but nobody takes what is stored for the file's bytes */
+    assert_int_equal(ff_read(&y, ino, 0, got, 10), -ENOTSUP);
+    assert_int_equal(ff_write(&y, ino, 0, data, 10), -ENOTSUP);
+    assert_int_equal(ff_truncate(&y, ino, 10), -ENOTSUP);
+    ff_close(&y);
+    assert_int_equal(ff_read(&x, ino, 0, got, 1000), 1000);
+    assert_memory_equal(got, data, 1000);
     assert_int_equal(ff_try(&y, "crypt:key_env=PST_TEST_KEY2,old_" FF_KEY), 0);
     pst_cont_close(y.c);
     pst_store_close(y.top);
@@ -572,6 +579,33 @@ static void a_failed_replacement_leaves_the_old_bytes(void **state)
     ff_close(&x);
 }
 
+/* Also while it waits for a chunk that another one is at work on. */
+static void a_cancelled_operation_comes_back_soon(void **state)
+{
+    struct iovec v[2] = {{data, 100}, {got, 100}};
+    struct pst_op op[2], *done[2];
+    struct inst x;
+    uint64_t ino, start = now_ns();
+    (void)state;
+
+    ff_open(&x, "delay:op=chunk_read,ms=60000,skip=0 csum");
+    ino = ff_file(&x, "f");
+    for (int i = 0; i < 2; i++) {
+        op[i] = (struct pst_op){.kind = i ? PST_OP_READ : PST_OP_WRITE, .cont = x.c, .ino = ino, .offset = 5, .length = 100,
+                                .iov = &v[i], .iovcnt = 1};
+        assert_int_equal(pst_queue_submit(x.q, &op[i]), 0);
+    }
+    assert_int_equal(pst_queue_reap(x.q, done, 2, 0), 0);
+    for (int i = 1; i >= 0; i--)
+        pst_queue_cancel(x.q, &op[i]);
+    for (int n = 0; n < 2;)
+        n += pst_queue_reap(x.q, done, 2, UINT64_MAX);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(op[i].result, -ECANCELED);
+    assert_true(now_ns() - start < 60 * NSEC_PER_SEC);
+    ff_close(&x);
+}
+
 #define CASE(t) cmocka_unit_test_setup_teardown(t, ff_setup, ff_teardown)
 
 int main(void)
@@ -595,6 +629,7 @@ int main(void)
         CASE(operations_on_what_is_no_file_say_so),
         CASE(the_stages_are_one_filter_in_any_order_and_with_nothing_between),
         CASE(a_failed_replacement_leaves_the_old_bytes),
+        CASE(a_cancelled_operation_comes_back_soon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,8 @@ int change_blocks(struct change *c, uint64_t index, uint32_t first, uint32_t n, 
     struct chunk_map *m;
     int r = entry_of(c, index, &x);
 
+    if (!r && x->m && x->m->meta_len) /* in a filter's form: only as a whole */
+        r = -ENOTSUP;
     if (!r)
         r = chunk_edit(x->m, first, n, runs, nruns, crcs, give_back, c, &m);
     if (r)

@@ -155,6 +155,8 @@ static enum data_next read_lookup(struct data_op *o)
         uint64_t index = b / per_chunk, to = min_u64((index + 1) * per_chunk, end);
         struct chunk_map *m = NULL;
         r = map_get(o->e, o->cont, &o->attr, index, false, &m);
+        if (!r && m && m->meta_len) /* in a filter's form: whoever reads bytes has not got it */
+            r = -ENOTSUP;
         if (!r)
             r = plan_chunk(o, &p, m, index * per_chunk, b, to);
         chunk_unref(m);

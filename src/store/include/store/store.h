@@ -45,6 +45,10 @@ enum pst_op_kind {
     PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta, and the object's attr (size and change at
                              least) as of then or shortly before: while change stays, all belongs together; result: bytes of the chunk in use (a store may say less if
                              the iov is shorter) */
+    /*
+     * A chunk that has meta data is in the form of a filter above. READ, and what changes a part of a chunk, a size within
+     * it too, fail on it with -ENOTSUP: they mean the bytes in another form.
+     */
     PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size, not past the end that the file has then:
                              -EINVAL), meta, if the version matches */
     PST_OP_KINDS,
