@@ -186,7 +186,10 @@ static void child(int sock, const struct peer_opts *o)
     struct uroce_config cfg = o->cfg;
     struct child c;
     struct order order;
+    char go;
     cfg.addresses = "10.77.0.2";
+    if (recv(sock, &go, 1, 0) != 1) /* it is not needed */
+        _exit(0);
     if (o->uid)
         must(setresgid(o->uid, o->uid, o->uid) == 0 && setresuid(o->uid, o->uid, o->uid) == 0, "user");
     if (o->allocated)
@@ -220,10 +223,9 @@ static void child(int sock, const struct peer_opts *o)
 
 static struct peer latest;
 
-void peer_start(struct peer *p, const struct netns_pair *ns, const struct peer_opts *o)
+void peer_fork(struct peer *p, const struct netns_pair *ns, const struct peer_opts *o)
 {
     int s[2];
-    struct ticket t;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     p->pid = fork();
     if (p->pid == 0) {
@@ -235,7 +237,13 @@ void peer_start(struct peer *p, const struct netns_pair *ns, const struct peer_o
     }
     close(s[1]);
     p->sock = s[0];
+}
+
+void peer_start(struct peer *p)
+{
+    struct ticket t;
     latest = *p;
+    assert_int_equal(send(p->sock, "g", 1, 0), 1);
     assert_int_equal(recv(p->sock, &t, sizeof t, MSG_WAITALL), sizeof t);
     p->qpn = t.qpn;
     p->rkey = t.rkey;

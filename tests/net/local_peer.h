@@ -43,8 +43,12 @@ struct peer_reply {
     uint32_t len, imm, flags;
 };
 
-/* In this process only one thread may run. Its queue pair is in INIT. */
-void peer_start(struct peer *p, const struct netns_pair *ns, const struct peer_opts *o);
+/*
+ * Its process is made while this one has a single thread; it opens its device when it is started. Then its queue pair
+ * is in INIT.
+ */
+void peer_fork(struct peer *p, const struct netns_pair *ns, const struct peer_opts *o);
+void peer_start(struct peer *p);
 /* Both ends to RTS. timeout: code of the local ACK timer. */
 void peer_connect(struct peer *p, struct uroce_qp *qp, enum uroce_mtu mtu, uint8_t timeout);
 struct peer_reply peer_do(struct peer *p, enum peer_verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d);

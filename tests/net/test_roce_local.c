@@ -52,7 +52,8 @@ static void begin(struct peer *p, const struct peer_opts *o, const struct uroce_
 {
     struct uroce_config c = cfg ? *cfg : (struct uroce_config){0};
     c.addresses = "10.77.0.1";
-    peer_start(p, &ns, o);
+    peer_fork(p, &ns, o);
+    peer_start(p);
     netns_enter(&ns, 0);
     if (allocated)
         node_open_allocated(&me, &c, LEN);
@@ -267,8 +268,9 @@ static void impairment_and_capture_work_on_it(void **state)
 static void a_killed_peer_ends_its_queue_pair_alone(void **state)
 {
     (void)state;
-    struct peer p;
+    struct peer p, next;
     struct peer_opts o = {.len = LEN, .allocated = true};
+    peer_fork(&next, &ns, &o);
     begin(&p, &o, NULL, true);
     peer_connect(&p, qp, UROCE_MTU_1024, 12); /* 17 ms */
     assert_true(moves(&p, qp, true));
@@ -285,7 +287,8 @@ static void a_killed_peer_ends_its_queue_pair_alone(void **state)
     }
     assert_true(failed);
     assert_int_equal(uroce_qp_destroy(qp), 0);
-    peer_start(&p, &ns, &o); /* another one, of the same address */
+    p = next;
+    peer_start(&p); /* another one, of the same address */
     qp = node_qp(&me, UROCE_QPT_RC, 64);
     peer_connect(&p, qp, UROCE_MTU_1024, TIMEOUT);
     assert_true(moves(&p, qp, true));
@@ -358,7 +361,9 @@ static void memory_that_is_deregistered_is_let_alone(void **state)
                 assert_int_equal(me.buf[told % 16 * PART + k], 0x11);
             told++;
         }
-        assert_int_equal(wc.status, UROCE_WC_REM_ACCESS_ERR);
+        /* An answer that was taken back before it was read is lost, and the peer may have ended when it is asked for. */
+        if (!read || wc.status != UROCE_WC_RETRY_EXC_ERR)
+            assert_int_equal(wc.status, UROCE_WC_REM_ACCESS_ERR);
         assert_int_equal(peer_hear(&p).ret, 0);
         poll(NULL, 0, 20);
         memset(me.buf, 0xee, LEN);
