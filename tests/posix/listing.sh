@@ -2,7 +2,7 @@
 # A listing is whole or fails, never short: the server is killed at some moment of it and does not come back (users.md A49).
 . "$(dirname "$0")/../lib/mount.sh"
 need_fuse
-n=$(count 3000 200000) rounds=$(count 3 15)
+n=$(count 3000 200000) rounds=$(count 3 6)
 start_server
 URL=penstock://$SERVER/default/default
 MNT=$T/mnt
