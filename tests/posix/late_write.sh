@@ -35,4 +35,15 @@ fd = os.open(f"{mnt}/f", os.O_RDONLY | os.O_DIRECT)
 got = os.read(fd, 4096)
 assert got[:3] == b"new", got
 P
+
+if extended; then
+    say "the server is away when the process dies, and comes back"
+    echo hello >"$MNT/hello"
+    kill -9 "$SERVER_PID"
+    wait "$SERVER_PID" 2>/dev/null || true
+    kill -9 "$(serving_pid "$MNT")"
+    sleep 25 # longer than it takes to be refused ten times
+    serve_store
+    [ "$(timeout 60 cat "$MNT/hello")" = hello ] || fail "the mount was given up"
+fi
 umnt "$MNT"
