@@ -5,12 +5,15 @@
 #include "base/log.h"
 #include "base/util.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define START_NS (5 * NSEC_PER_SEC) /* for a holder to come up */
@@ -55,15 +58,35 @@ static int connect_to(bool system, char *err, size_t err_size)
     return ret;
 }
 
-/* The program that can be a holder. */
-static const char *program(void)
+static bool can_run(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* `uroce` beside this code: in a build tree the library lies there. */
+static bool beside(char *ret, size_t size)
+{
+    Dl_info me;
+    char own[PATH_MAX];
+    if (!dladdr((void *)(uintptr_t)beside, &me) || !me.dli_fname || !realpath(me.dli_fname, own))
+        return false;
+    char *slash = strrchr(own, '/');
+    int n = snprintf(ret, size, "%.*s/uroce", slash ? (int)(slash - own) : 0, own);
+    return n > 0 && (size_t)n < size && can_run(ret);
+}
+
+/* The program that can be a holder: NULL: there is none, or it is not wanted. */
+static const char *program(char buf[PATH_MAX])
 {
     const char *p = getenv("UROCE_HOLDER");
     if (p && strcmp(p, "off") == 0)
         return NULL;
-    if (!p || !*p)
-        p = UROCE_PROGRAM;
-    return access(p, X_OK) == 0 ? p : NULL;
+    if (p && *p)
+        return can_run(p) ? p : NULL;
+    if (beside(buf, PATH_MAX))
+        return buf;
+    return can_run(UROCE_PROGRAM) ? UROCE_PROGRAM : NULL;
 }
 
 /* Starts it: it puts itself into the background, and the child that we see ends at once. */
@@ -88,7 +111,8 @@ static int find(bool *ret_system, char *err, size_t err_size)
     s = connect_to(false, err, err_size);
     if (s != -ECONNREFUSED)
         return s;
-    const char *path = program();
+    char buf[PATH_MAX];
+    const char *path = program(buf);
     if (!path)
         return -ENOENT;
     int r = start(path);
