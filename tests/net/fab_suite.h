@@ -32,5 +32,6 @@ void half_open_connections_neither_block_nor_stay(void **state);
 void a_connect_without_answer_is_given_up(void **state);
 void many_connections_are_served(void **state);
 void required_rdma_that_is_missing_is_named(void **state);
+void one_process_has_one_verbs_library(void **state);
 
 #endif

@@ -12,6 +12,7 @@ static const struct CMUnitTest msg_tests[] = {
     T(good_ticket_is_accepted_and_bad_refused), T(messages_flow_both_ways_when_credits_run_out),
     T(an_answer_never_lacks_a_credit),          T(a_peer_that_breaks_the_message_rules_loses_its_connection),
     T(an_idle_shard_sleeps_and_wakes),          T(required_rdma_that_is_missing_is_named),
+    T(one_process_has_one_verbs_library),
 };
 static const struct CMUnitTest rma_tests[] = {
     T(rma_moves_the_right_bytes_and_a_send_comes_after_writes),

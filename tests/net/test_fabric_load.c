@@ -111,7 +111,15 @@ static void silent_server(const char *provider, int fd)
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     uint8_t done;
 
-    (void)provider;
+    if (provider_is_rdma(provider)) { /* a request to connect that the program does not take */
+        node_open(&n, provider, (struct fab_config){0});
+        node_listen(&n);
+        tell_addr(fd, &n);
+        hear(fd, &done, 1);
+        node_close(&n);
+        tell(fd, &done, 1);
+        return;
+    }
     n.addr_len = sizeof in;
     CHECK(s >= 0 && !bind(s, (struct sockaddr *)&in, sizeof in) && !listen(s, 8));
     CHECK(!getsockname(s, (struct sockaddr *)&n.addr, &n.addr_len));
@@ -126,7 +134,7 @@ static void patient_client(const char *provider, int fd)
     static struct node n;
     uint8_t done = 1;
 
-    node_open(&n, provider, (struct fab_config){.connect_ms = 200});
+    node_open(&n, provider, (struct fab_config){.connect_ms = provider_is_rdma(provider) ? 3000 : 200});
     hear_addr(fd, &n);
     node_connect(&n, NULL, 0);
     UNTIL(&n, n.closed == 1);
@@ -219,6 +227,10 @@ static void missing(const char *provider, int fd)
     int r;
 
     (void)fd;
+    CHECK(!fab_open(&automatic, &f, err, sizeof err)); /* first: it settles whose verbs there are */
+    CHECK(fab_info(f)->rdma || !strcmp(fab_info(f)->provider, "tcp"));
+    CHECK(!strncmp(fab_info(f)->library, "libfabric ", 10));
+    fab_close(f);
     r = fab_open(&rdma, &f, err, sizeof err);
     CHECK(r == -ENODEV ? strstr(err, "verbs") != NULL : !r && fab_info(f)->rdma);
     if (!r)
@@ -227,10 +239,27 @@ static void missing(const char *provider, int fd)
         CHECK(fab_open(&both, &f, err, sizeof err) == -ENODEV && strstr(err, provider) && strstr(err, "verbs"));
     }
     CHECK(fab_open(&none, &f, err, sizeof err) == -ENODEV && strstr(err, "nosuch"));
-    CHECK(!fab_open(&automatic, &f, err, sizeof err));
-    CHECK(fab_info(f)->rdma || !strcmp(fab_info(f)->provider, "tcp"));
-    CHECK(!strncmp(fab_info(f)->library, "libfabric ", 10));
+}
+
+/* A process that has the system's verbs does not get uroce's, and is told so. */
+static void both_verbs(const char *provider, int fd)
+{
+    struct fab_config first = {.provider = provider}, uroce = {.provider = "uroce"};
+    struct fab *f = NULL;
+    char err[256] = "";
+
+    (void)fd;
+    CHECK(!fab_open(&first, &f, err, sizeof err));
+    CHECK(!strcmp(fab_info(f)->verbs, strcmp(provider, "uroce") ? "system" : "uroce"));
     fab_close(f);
+    if (!strcmp(provider, "uroce"))
+        return;
+    CHECK(fab_open(&uroce, &f, err, sizeof err) == -EBUSY && strstr(err, "one verbs library"));
+}
+
+void one_process_has_one_verbs_library(void **state)
+{
+    assert_true(run_pair(__func__, *state, both_verbs, both_verbs));
 }
 
 void required_rdma_that_is_missing_is_named(void **state)

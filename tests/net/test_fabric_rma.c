@@ -445,6 +445,7 @@ static void killed_server(const char *provider, int fd)
     struct fab_pool *pool;
     struct fab_buf *b;
     uint32_t fds = 0, times;
+    uint32_t may_grow = provider_is_rdma(provider) ? 16 : 0; /* uroce sends from a pool of sockets, opened one by one */
 
     hear(fd, &times, sizeof times);
     node_open(&n, provider, (struct fab_config){0});
@@ -467,7 +468,8 @@ static void killed_server(const char *provider, int fd)
         CHECK(jobs_done == FLIGHT && l->err < 0);
         if (!fds)
             fds = open_fds();
-        CHECK(open_fds() == fds);
+        CHECK(open_fds() >= fds && open_fds() <= fds + may_grow);
+        tell(fd, &go, 1); /* the next client comes after that: have_region is for one */
     }
     fab_buf_put(b);
     fab_pool_free(pool);
@@ -476,7 +478,8 @@ static void killed_server(const char *provider, int fd)
 
 void a_killed_peer_is_noticed_and_leaves_nothing_behind(void **state)
 {
-    uint32_t times = getenv("PENSTOCK_EXTENDED") ? 100 : 20;
+    /* What RDMA has is time-outs: seconds for each. */
+    uint32_t times = (getenv("PENSTOCK_EXTENDED") ? 100 : 20) / (provider_is_rdma(*state) ? 5 : 1);
     struct node n = {0};
     pid_t server;
     int sv[2];
@@ -498,6 +501,7 @@ void a_killed_peer_is_noticed_and_leaves_nothing_behind(void **state)
         tell_addr(cv[1], &n);
         assert_int_equal(recv(sv[1], &go, 1, MSG_WAITALL), 1);
         kill(client, SIGKILL);
+        assert_int_equal(recv(sv[1], &go, 1, MSG_WAITALL), 1);
         waitpid(client, NULL, 0);
         close(cv[1]);
     }
