@@ -96,10 +96,23 @@ struct qp *qend_qp(struct qend *q)
     return qp;
 }
 
+static void on_let_go(void *ctx, void *qp_user, const void *base, size_t len)
+{
+    struct qend *q = ctx;
+
+    (void)qp_user;
+    if (q->let_go)
+        q->let_go(q, base, len);
+}
+
 void qend_open(struct qend *q, struct qpnet *n, const struct qend_opts *o)
 {
-    static const struct qp_engine_ops ops = {
-        .cq_event = on_cq, .async_event = on_event, .mad = on_mad, .payload = on_payload, .trace = on_trace};
+    static const struct qp_engine_ops ops = {.cq_event = on_cq,
+                                             .async_event = on_event,
+                                             .mad = on_mad,
+                                             .payload = on_payload,
+                                             .let_go = on_let_go,
+                                             .trace = on_trace};
     struct qp_engine_config cfg = {.seed = rng_u64(&n->rng), .ops = &ops, .ctx = q};
 
     memset(q, 0, sizeof *q);

@@ -37,6 +37,7 @@ struct qend {
     void (*mad)(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt);
     enum qp_verdict (*payload)(struct qend *q, const struct qp_payload *p, uint64_t *ret_value, bool *ret_has);
     void *user;
+    void (*let_go)(struct qend *q, const void *base, size_t len);
 };
 
 void qend_open(struct qend *q, struct qpnet *n, const struct qend_opts *o);

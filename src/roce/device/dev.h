@@ -165,6 +165,7 @@ struct uroce_device {
 
     /* hello.c, link.c, meet.c; dev->lock */
     struct list hellos; /* struct dev_hello */
+    uint64_t hello_due; /* not after the first deadline of them */
     struct dev_link *links[DEV_LINKS_MAX];
     int nlinks; /* all from there on are NULL */
     struct dev_meet meet;

@@ -242,6 +242,7 @@ static struct uroce_device *new_device(void)
     pthread_mutex_init(&dev->bells_lock, NULL);
     list_init(&dev->bells);
     list_init(&dev->hellos);
+    dev->hello_due = UINT64_MAX;
     list_init(&dev->event_queues);
     list_init(&dev->qps);
     list_init(&dev->memory);

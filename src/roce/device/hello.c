@@ -90,6 +90,7 @@ static struct dev_hello *begin(struct uroce_device *dev, struct uroce_qp *qp)
         return NULL; /* plain RoCE works as well */
     h->qp = qp;
     list_push_back(&dev->hellos, &h->link);
+    dev->hello_due = 0;
     return h;
 }
 
@@ -124,6 +125,7 @@ void dev_hello_cancel(struct uroce_device *dev, struct uroce_qp *qp)
 
 void dev_hello_hurry(struct uroce_device *dev)
 {
+    dev->hello_due = 0;
     for (struct list *l = dev->hellos.next; l != &dev->hellos; l = l->next) {
         struct dev_hello *h = container_of(l, struct dev_hello, link);
         if (h == h->qp->bind)
@@ -160,6 +162,9 @@ static void bind_link(struct uroce_device *dev, struct dev_hello *h, uint64_t no
 
 void dev_hello_tick(struct uroce_device *dev, uint64_t now)
 {
+    uint64_t due = UINT64_MAX;
+    if (now < dev->hello_due)
+        return;
     for (struct list *l = dev->hellos.next, *next; l != &dev->hellos; l = next) {
         struct dev_hello *h = container_of(l, struct dev_hello, link);
         next = l->next;
@@ -170,14 +175,14 @@ void dev_hello_tick(struct uroce_device *dev, uint64_t now)
         else
             ask(dev, h, now);
     }
+    for (const struct list *l = dev->hellos.next; l != &dev->hellos; l = l->next)
+        due = min_u64(due, container_of(l, struct dev_hello, link)->next_ns);
+    dev->hello_due = due;
 }
 
 uint64_t dev_hello_deadline(const struct uroce_device *dev)
 {
-    uint64_t d = UINT64_MAX;
-    for (const struct list *l = dev->hellos.next; l != &dev->hellos; l = l->next)
-        d = min_u64(d, container_of(l, struct dev_hello, link)->next_ns);
-    return d;
+    return dev->hello_due;
 }
 
 /* The queue pair that a hello is about: connected to that very peer. */
