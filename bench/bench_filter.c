@@ -4,8 +4,9 @@
  *
  *   bench_filter DIR [size=MiB] [seconds=S]
  *
- * DIR is made and left for the caller to remove. Prints one JSON object: stages by name and content, then for each stack
- * of filters and content the work by name: MB/s and core-seconds per GiB. Content: text becomes shorter, random does not.
+ * DIR is made and left for the caller to remove. Prints one JSON object: stages by name and content, then for each
+ * stack of filters and content the work by name: MB/s and core-seconds per GiB. Content: text becomes shorter, random
+ * does not.
  */
 #include "bench_util.h"
 
@@ -127,7 +128,8 @@ static void open_rig(struct rig *g, const char *dir, const char *specs)
     g->ino = a.ino;
 }
 
-/* Operations of `len` bytes, in order or at random places, as many as the file has (once), or until the time is over. */
+/* Operations of `len` bytes, in order or at random places, as many as the file has (once), or until the time is over.
+ */
 static void work(struct rig *g, const char *name, enum pst_op_kind kind, uint64_t len, bool random, const uint8_t *from)
 {
     static uint8_t *buf[DEPTH];
@@ -149,7 +151,12 @@ static void work(struct rig *g, const char *name, enum pst_op_kind kind, uint64_
         while (busy < DEPTH && (random ? now_ns() < end : next < count)) {
             int i = idle[DEPTH - 1 - busy++], e;
             v[i] = (struct iovec){buf[i], len};
-            ops[i] = (struct pst_op){.kind = kind, .cont = g->c, .ino = g->ino, .length = len, .iov = &v[i], .iovcnt = 1,
+            ops[i] = (struct pst_op){.kind = kind,
+                                     .cont = g->c,
+                                     .ino = g->ino,
+                                     .length = len,
+                                     .iov = &v[i],
+                                     .iovcnt = 1,
                                      .offset = (random ? rng_below(&r, count) : next) * len};
             next++;
             e = pst_queue_submit(g->q, &ops[i]);
@@ -198,7 +205,11 @@ static void stack(const char *dir, int i, const char *specs, int content)
 
 int main(int argc, char **argv)
 {
-    static const char *const stacks[] = {"", "csum", "compress", "compress:alg=zstd", "crypt:key_env=PST_BENCH_KEY",
+    static const char *const stacks[] = {"",
+                                         "csum",
+                                         "compress",
+                                         "compress:alg=zstd",
+                                         "crypt:key_env=PST_BENCH_KEY",
                                          "compress crypt:key_env=PST_BENCH_KEY"};
     const struct bench_arg args[] = {{"size", NULL, &size, NULL}, {"seconds", NULL, NULL, &seconds}, {0}};
     struct rng r;
@@ -216,7 +227,9 @@ int main(int argc, char **argv)
     for (int k = 0; k < 2; k++)
         mem[k] = malloc(MiB);
     for (uint64_t i = 0; i < MiB; i++)
-        mem[0][i] = (uint8_t)("0123456789 the quick brown fox jumps over lazy dogs\n"[rng_below(&r, 4) ? i % 52 : rng_below(&r, 52)]);
+        mem[0][i] =
+            (uint8_t)("0123456789 the quick brown fox jumps over lazy dogs\n"[rng_below(&r, 4) ? i % 52
+                                                                                               : rng_below(&r, 52)]);
     rng_fill(&r, mem[1], MiB);
     stages();
     for (int k = 0; k < 2; k++)

@@ -183,7 +183,8 @@ static int check_place(const struct wish *w, struct pst_store *next, char *err, 
     }
     for (struct pst_store *st = cf ? NULL : next->next; st; st = st->next)
         if (cf_of(st)) {
-            snprintf(err, err_size, "compress, crypt and csum have to follow one another, without another filter between");
+            snprintf(err, err_size,
+                     "compress, crypt and csum have to follow one another, without another filter between");
             return -EINVAL;
         }
     return 0;

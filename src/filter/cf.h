@@ -14,8 +14,8 @@
 #include "slots.h"
 
 #define CF_MEMORY_DEFAULT (64 * MiB)
-#define CF_WINDOW         4u   /* chunks of one operation at work at the same time */
-#define CF_KEYS           1024u /* data keys that are remembered; with the tenant's 60 KiB, within the usual RLIMIT_MEMLOCK */
+#define CF_WINDOW         4u /* chunks of one operation at work at the same time */
+#define CF_KEYS           1024u /* data keys that are remembered: 60 KiB of locked memory with the others */
 #define CF_SEEN           16384u /* chunks whose newest state is remembered */
 
 /* Data keys by object; a later one takes the place of an earlier one with the same hash. */
@@ -45,11 +45,11 @@ struct cf {
 
     pthread_mutex_t keys_lock;
     struct cf_secrets *secrets; /* with codec.crypt */
-    struct seal *keys_seal; /* under keys_lock */
+    struct seal *keys_seal;     /* under keys_lock */
 
     pthread_mutex_t seen_lock;
     struct cf_seen_gen *seen; /* CF_SEEN; NULL without crypt */
-    uint64_t seen_history; /* of the store below: with another one older states may come back honestly */
+    uint64_t seen_history;    /* of the store below: with another one older states may come back honestly */
 
     /* For what is not asynchronous: under sync_lock. */
     pthread_mutex_t sync_lock;
@@ -69,8 +69,8 @@ static inline uint32_t cf_chunk_size(const struct pst_cont *c)
 }
 
 /*
- * The object's data key. create: makes one if there is none. 0; -ENODATA: there is none; -EKEYREJECTED, -EIO (logged and
- * counted), or what the store says. c: this filter's container. Waits for the store below.
+ * The object's data key. create: makes one if there is none. 0; -ENODATA: there is none; -EKEYREJECTED, -EIO (logged
+ * and counted), or what the store says. c: this filter's container. Waits for the store below.
  */
 int cf_key_get(struct cf *cf, struct pst_cont *c, uint64_t ino, bool create, uint8_t ret_key[SEAL_KEY]);
 struct header_place cf_header_place(const struct pst_cont *c, uint64_t ino);
@@ -79,9 +79,9 @@ int cf_keys_init(struct cf *cf, const struct keyring *ring);
 void cf_keys_done(struct cf *cf);
 
 /*
- * Generations of a chunk: a random number from when it was a hole, in the upper half, and a count of its states since then.
- * The newest that was seen, if it is remembered, else 0: a read that begins now must not bring an older one of the same
- * random number.
+ * Generations of a chunk: a random number from when it was a hole, in the upper half, and a count of its states since
+ * then. The newest that was seen, if it is remembered, else 0: a read that begins now must not bring an older one of
+ * the same random number.
  */
 uint64_t cf_seen(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t chunk);
 
@@ -92,8 +92,8 @@ uint64_t cf_seen(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t chunk
 int cf_decode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, const struct pst_op *op, uint64_t least,
               uint8_t *stored, uint8_t *plain, uint32_t cap, uint32_t *ret_len, uint64_t *ret_gen);
 /*
- * From plain bytes to a CHUNK_REPLACE: fills op's iov (one element, given), length, and meta data. before: the generation
- * that it replaces, 0: a hole. len 0: the chunk becomes one.
+ * From plain bytes to a CHUNK_REPLACE: fills op's iov (one element, given), length, and meta data. before: the
+ * generation that it replaces, 0: a hole. len 0: the chunk becomes one.
  */
 /* With which key, and when: until cf_replaced, or cf_not_replaced, has wiped it. */
 struct cf_used {

@@ -91,8 +91,8 @@ static int refuse_header(struct cf *cf, const struct pst_cont *c, uint64_t ino, 
 
     atomic_fetch_add(&cf->stats.refused[why], 1);
     log_error("%s/%s, object %llu: %s", c->info.pool, c->info.label, (unsigned long long)ino,
-              why == REFUSED_KEY     ? "its key is wrapped by another tenant key: key_file=, old_key_file= (or _env, "
-                                       "_command) have to name it"
+              why == REFUSED_KEY       ? "its key is wrapped by another tenant key: key_file=, old_key_file= (or _env, "
+                                         "_command) have to name it"
               : why == REFUSED_UNKNOWN ? "its key's header is of a later version"
                                        : "its key's header is damaged or not its own");
     return why == REFUSED_TAG ? -EIO : r;
@@ -184,7 +184,8 @@ static int keep(struct cf *cf, struct pst_cont *c, uint64_t ino, const uint8_t k
 /* ---- the newest state of each chunk, as far as it is remembered ---- */
 
 /* Under seen_lock: the chunk's place, with key 0 or another chunk's if it is not known. */
-static struct cf_seen_gen *seen_entry(struct cf *cf, const struct pst_cont *c, uint64_t ino, uint64_t chunk, uint64_t *ret_key)
+static struct cf_seen_gen *seen_entry(struct cf *cf, const struct pst_cont *c, uint64_t ino, uint64_t chunk,
+                                      uint64_t *ret_key)
 {
     uint64_t history = pst_store_history(c->next->store);
 
@@ -208,7 +209,8 @@ uint64_t cf_seen(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t chunk
     return e->key == key ? e->gen : 0;
 }
 
-/* Is a an earlier state than b? Not of different random numbers: there was a hole between, and nobody knows the order. */
+/* Is a an earlier state than b? Not of different random numbers: there was a hole between, and nobody knows the order.
+ */
 static bool is_older(uint64_t a, uint64_t b)
 {
     return a >> 32 == b >> 32 && a < b;

@@ -85,8 +85,8 @@ static int cf_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const c
 /* ---- objects ---- */
 
 /*
- * A new file gets its header at once, so that the data path has not to wait for that. If it fails, the first write makes
- * it, or says why not. *a: as it is after that.
+ * A new file gets its header at once, so that the data path has not to wait for that. If it fails, the first write
+ * makes it, or says why not. *a: as it is after that.
  */
 static void new_file(struct pst_cont *c, struct pst_attr *a)
 {
@@ -136,7 +136,8 @@ static int both(int accmode)
     return accmode & W_OK ? accmode | R_OK : accmode;
 }
 
-/* Of a file that was just opened for writing: its key was checked first, so that who has another one destroys nothing. */
+/* Of a file that was just opened for writing: its key was checked first, so that who has another one destroys nothing.
+ */
 static int empty(struct pst_cont *c, struct pst_attr *a)
 {
     const struct pst_attr zero = {0};

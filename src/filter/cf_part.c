@@ -236,7 +236,8 @@ static void part_read(struct cf_part *p)
     cf_send(p->frame, &p->low, was_read);
 }
 
-/* Was it this request, or one of the same number that was done before? Of the latter the slot's bytes are not the result. */
+/* Was it this request, or one of the same number that was done before? Of the latter the slot's bytes are not the
+ * result. */
 static bool is_fresh(const struct cf_part *p)
 {
     return !p->low.op.ctx.id.seq || p->low.op.version > p->version;

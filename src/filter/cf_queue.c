@@ -312,16 +312,10 @@ static void refuse_chunk(struct cf_frame *f)
 
 static void begin(struct cf_frame *f)
 {
-    static void (*const by_kind[PST_OP_KINDS])(struct cf_frame *f) = {
-        [PST_OP_READ] = cf_read_begin,
-        [PST_OP_WRITE] = cf_write_begin,
-        [PST_OP_PUNCH] = cf_punch_begin,
-        [PST_OP_ALLOCATE] = cf_allocate_begin,
-        [PST_OP_SEEK_DATA] = cf_seek_begin,
-        [PST_OP_SEEK_HOLE] = cf_seek_begin,
-        [PST_OP_FSYNC] = cf_pass_on,
-        [PST_OP_SYNCFS] = cf_pass_on,
-        [PST_OP_CHUNK_READ] = refuse_chunk,
+    static void (*const by_kind[PST_OP_KINDS])(struct cf_frame * f) = {
+        [PST_OP_READ] = cf_read_begin,         [PST_OP_WRITE] = cf_write_begin,    [PST_OP_PUNCH] = cf_punch_begin,
+        [PST_OP_ALLOCATE] = cf_allocate_begin, [PST_OP_SEEK_DATA] = cf_seek_begin, [PST_OP_SEEK_HOLE] = cf_seek_begin,
+        [PST_OP_FSYNC] = cf_pass_on,           [PST_OP_SYNCFS] = cf_pass_on,       [PST_OP_CHUNK_READ] = refuse_chunk,
         [PST_OP_CHUNK_REPLACE] = refuse_chunk,
     };
 

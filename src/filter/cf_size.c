@@ -42,8 +42,13 @@ static struct pst_op low_op(const struct cut *x, enum pst_op_kind kind, struct i
     uint32_t size = cf_chunk_size(x->c);
 
     *iov = (struct iovec){x->stored, size};
-    return (struct pst_op){.kind = kind, .cont = x->c->next, .ino = x->ino, .offset = x->size / size, .iov = iov,
-                           .iovcnt = 1, .length = size};
+    return (struct pst_op){.kind = kind,
+                           .cont = x->c->next,
+                           .ino = x->ino,
+                           .offset = x->size / size,
+                           .iov = iov,
+                           .iovcnt = 1,
+                           .length = size};
 }
 
 /* One try: -ESTALE with *ret_version of what is there now. */
@@ -58,7 +63,8 @@ static int cut_once(struct cut *x, bool *ret_again)
     uint64_t version = op.version, gen = 0;
 
     if (r >= 0)
-        r = op.version ? cf_decode(x->cf, &x->cf->sync_ctx, x->c, &op, least, x->stored, x->plain, size, &len, &gen) : 0;
+        r = op.version ? cf_decode(x->cf, &x->cf->sync_ctx, x->c, &op, least, x->stored, x->plain, size, &len, &gen)
+                       : 0;
     if (r < 0)
         return (int)r;
     op = low_op(x, PST_OP_CHUNK_REPLACE, &iov);

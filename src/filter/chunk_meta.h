@@ -15,9 +15,9 @@
 
 #define META_NONCE 24
 #define META_TAG   16
-#define META_BASE  20u                             /* bytes without META_CRYPT */
+#define META_BASE  20u                                 /* bytes without META_CRYPT */
 #define META_LONG  (META_BASE + META_NONCE + META_TAG) /* with it */
-#define META_CRC   8u                              /* where crc is */
+#define META_CRC   8u                                  /* where crc is */
 
 enum meta_alg { META_RAW, META_LZ4, META_ZSTD, META_ALGS };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 const char *const codec_stage_names[STAGES] = {"compress", "crypt", "csum"};
-const char *const codec_refusal_names[REFUSALS] = {"",      "format", "unknown", "checksum",
+const char *const codec_refusal_names[REFUSALS] = {"",       "format", "unknown", "checksum",
                                                    "forged", "plain",  "key",     "rollback"};
 
 int codec_ctx_init(struct codec_ctx *x)

@@ -1,7 +1,7 @@
 /*
- * The stages in their fixed order, over one chunk in memory: plain bytes -> compress -> crypt -> csum -> what is stored,
- * and back. Pure: no store, no locks. What a stage does is in the chunk's meta data, so reading needs no configuration
- * but the key.
+ * The stages in their fixed order, over one chunk in memory: plain bytes -> compress -> crypt -> csum -> what is
+ * stored, and back. Pure: no store, no locks. What a stage does is in the chunk's meta data, so reading needs no
+ * configuration but the key.
  */
 #ifndef FILTER_CODEC_H
 #define FILTER_CODEC_H

@@ -52,9 +52,9 @@ static int64_t zstd(struct compressor *c, int level, const uint8_t *in, uint32_t
     n = ZSTD_compressCCtx(c->zc, out, cap, in, len, level);
     if (!ZSTD_isError(n))
         return (int64_t)n;
-    return ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall     ? 0
+    return ZSTD_getErrorCode(n) == ZSTD_error_dstSize_tooSmall    ? 0
            : ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM
-                                                                   : -EIO;
+                                                                  : -EIO;
 }
 
 int64_t compress_chunk(struct compressor *c, enum meta_alg alg, int level, const uint8_t *in, uint32_t len,

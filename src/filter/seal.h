@@ -1,7 +1,7 @@
 /*
- * Authenticated encryption with a nonce that may be drawn at random as often as one likes: XAES-256-GCM (C2SP). The first
- * half of the 24 bytes makes, with the key, a key of its own for AES-256-GCM (NIST SP 800-108 with CMAC), the second
- * half is its nonce. By OpenSSL.
+ * Authenticated encryption with a nonce that may be drawn at random as often as one likes: XAES-256-GCM (C2SP). The
+ * first half of the 24 bytes makes, with the key, a key of its own for AES-256-GCM (NIST SP 800-108 with CMAC), the
+ * second half is its nonce. By OpenSSL.
  */
 #ifndef FILTER_SEAL_H
 #define FILTER_SEAL_H

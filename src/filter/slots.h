@@ -1,10 +1,10 @@
 /*
- * The bounded memory of the chunk filter: slots, each with room for the bytes of one chunk and for what is stored of it.
- * A busy slot is the lock of its chunk: all that a filter does with a chunk goes by the chunk's slot, one at a time. An
- * idle slot keeps its bytes, for whoever finds by the chunk's version that they are still the present ones.
+ * The bounded memory of the chunk filter: slots, each with room for the bytes of one chunk and for what is stored of
+ * it. A busy slot is the lock of its chunk: all that a filter does with a chunk goes by the chunk's slot, one at a
+ * time. An idle slot keeps its bytes, for whoever finds by the chunk's version that they are still the present ones.
  *
- * All functions may be called by any thread. What waits is handed a slot by the one that gives it back; nobody waits for
- * a second slot while he has one, so there is no deadlock.
+ * All functions may be called by any thread. What waits is handed a slot by the one that gives it back; nobody waits
+ * for a second slot while he has one, so there is no deadlock.
  */
 #ifndef FILTER_SLOTS_H
 #define FILTER_SLOTS_H
@@ -33,11 +33,11 @@ struct slot {
     struct slot_key key;
     bool busy, has_key;
     /* The owner's, and kept while idle: */
-    bool valid;       /* `plain` is the chunk at `version`, which is not 0 */
+    bool valid; /* `plain` is the chunk at `version`, which is not 0 */
     uint64_t version, gen;
-    uint32_t len;     /* bytes in plain; past them the chunk is zero */
+    uint32_t len; /* bytes in plain; past them the chunk is zero */
     uint8_t *plain, *stored;
-    uint32_t size; /* of each of the two */
+    uint32_t size;       /* of each of the two */
     struct list waiters; /* for this chunk */
 };
 

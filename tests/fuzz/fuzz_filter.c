@@ -1,6 +1,6 @@
 /*
- * What the chunk filters take from a store: meta data of chunks, stored bytes, headers of objects. What decodes encodes to the
- * same bytes; nothing is decoded that the key did not make; nothing is written past a chunk.
+ * What the chunk filters take from a store: meta data of chunks, stored bytes, headers of objects. What decodes encodes
+ * to the same bytes; nothing is decoded that the key did not make; nothing is written past a chunk.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
 /*
- * For the tests of the chunk filters: instances of a stack of filters, all over one local store; with FF_REMOTE each over a
- * session of its own with one daemon (as agents are), and a new container for each test.
+ * For the tests of the chunk filters: instances of a stack of filters, all over one local store; with FF_REMOTE each
+ * over a session of its own with one daemon (as agents are), and a new container for each test.
  */
 #ifndef TESTS_FILTER_FIXTURE_H
 #define TESTS_FILTER_FIXTURE_H

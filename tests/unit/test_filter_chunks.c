@@ -208,8 +208,13 @@ static void *write_stripes(void *arg)
             for (int k = s; k < STRIPES && n < 8; k += THREADS, n++) {
                 stripe(data[n], k, round);
                 v[n] = (struct iovec){data[n], STRIPE};
-                op[n] = (struct pst_op){.kind = PST_OP_WRITE, .cont = w->x->c, .ino = w->ino, .iov = &v[n], .iovcnt = 1,
-                                        .offset = (uint64_t)k * STRIPE, .length = STRIPE};
+                op[n] = (struct pst_op){.kind = PST_OP_WRITE,
+                                        .cont = w->x->c,
+                                        .ino = w->ino,
+                                        .iov = &v[n],
+                                        .iovcnt = 1,
+                                        .offset = (uint64_t)k * STRIPE,
+                                        .length = STRIPE};
                 w->err |= pst_queue_submit(w->q, &op[n]);
             }
             while (back < n) {
@@ -261,7 +266,8 @@ static void writers_through_two_instances_lose_nothing_of_each_other(void **stat
             assert_memory_equal(got + s * STRIPE, want, STRIPE);
         }
     }
-    print_message("done again: %g\n", ff_stat(&x[0], "filter_again_total", "") + ff_stat(&x[1], "filter_again_total", ""));
+    print_message("done again: %g\n",
+                  ff_stat(&x[0], "filter_again_total", "") + ff_stat(&x[1], "filter_again_total", ""));
     for (int i = 0; i < 2; i++) {
         pst_store_release(x[i].c, ino);
         ff_close(&x[i]);
@@ -407,8 +413,13 @@ static void memory_is_bounded(void **state)
             else
                 memset(data[i], 0, sizeof data[i]);
             v[i] = (struct iovec){data[i], sizeof data[i]};
-            op[i] = (struct pst_op){.kind = write ? PST_OP_WRITE : PST_OP_READ, .cont = x.c, .ino = ino, .iov = &v[i],
-                                    .iovcnt = 1, .offset = (uint64_t)i * sizeof data[i], .length = sizeof data[i]};
+            op[i] = (struct pst_op){.kind = write ? PST_OP_WRITE : PST_OP_READ,
+                                    .cont = x.c,
+                                    .ino = ino,
+                                    .iov = &v[i],
+                                    .iovcnt = 1,
+                                    .offset = (uint64_t)i * sizeof data[i],
+                                    .length = sizeof data[i]};
             n = pst_queue_submit(x.q, &op[i]);
             assert_int_equal(n, 0);
         }
@@ -430,8 +441,8 @@ static void memory_is_bounded(void **state)
 
 #ifdef FF_REMOTE
 /*
- * The server crashes when an object's header is not durable yet, and the instance that made it lives on with the key in its
- * memory: nothing that is written from then on may depend on the lost header.
+ * The server crashes when an object's header is not durable yet, and the instance that made it lives on with the key in
+ * its memory: nothing that is written from then on may depend on the lost header.
  */
 static void a_header_that_a_crash_took_is_not_missed_by_what_is_written_later(void **state)
 {

@@ -89,9 +89,8 @@ static void the_long_nonce_is_that_of_xaes_256_gcm(void **state)
     assert_memory_equal(tag, want + 12, 16);
     memset(key, 3, sizeof key);
     unhex("986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d", want);
-    assert_int_equal(seal_close(s, key, (const uint8_t *)nonce, aad, strlen(aad), (const uint8_t *)"XAES-256-GCM", 12,
-                                out, tag),
-                     0);
+    assert_int_equal(
+        seal_close(s, key, (const uint8_t *)nonce, aad, strlen(aad), (const uint8_t *)"XAES-256-GCM", 12, out, tag), 0);
     assert_memory_equal(out, want, 12);
     assert_memory_equal(tag, want + 12, 16);
     seal_free(s);

@@ -37,16 +37,28 @@ static void steal(uint64_t ino, uint64_t chunk, struct raw *ret)
 {
     struct iovec v = {ret->bytes, sizeof ret->bytes};
 
-    ret->op = (struct pst_op){.kind = PST_OP_CHUNK_READ, .cont = below, .ino = ino, .offset = chunk, .iov = &v,
-                              .iovcnt = 1, .length = sizeof ret->bytes};
+    ret->op = (struct pst_op){.kind = PST_OP_CHUNK_READ,
+                              .cont = below,
+                              .ino = ino,
+                              .offset = chunk,
+                              .iov = &v,
+                              .iovcnt = 1,
+                              .length = sizeof ret->bytes};
     assert_true(pst_queue_run(below_q, &ret->op) >= 0);
 }
 
 static void plant(uint64_t ino, uint64_t chunk, const struct raw *x)
 {
     struct iovec v = {(void *)(uintptr_t)x->bytes, (size_t)x->op.result};
-    struct pst_op op = {.kind = PST_OP_CHUNK_REPLACE, .cont = below, .ino = ino, .offset = chunk, .iov = &v, .iovcnt = 1,
-                        .length = (uint64_t)x->op.result, .version = PST_VERSION_ANY, .meta_len = x->op.meta_len};
+    struct pst_op op = {.kind = PST_OP_CHUNK_REPLACE,
+                        .cont = below,
+                        .ino = ino,
+                        .offset = chunk,
+                        .iov = &v,
+                        .iovcnt = 1,
+                        .length = (uint64_t)x->op.result,
+                        .version = PST_VERSION_ANY,
+                        .meta_len = x->op.meta_len};
     memcpy(op.meta, x->op.meta, x->op.meta_len);
     assert_int_equal(pst_queue_run(below_q, &op), x->op.result);
 }
@@ -87,7 +99,8 @@ static void another_key_or_none_is_refused_at_the_door(void **state)
     pst_store_close(y.top);
     assert_int_equal(ff_try(&y, "compress csum"), -ENOKEY);
     pst_store_close(y.top);
-    ff_open(&y, ""); /* without any filter nothing is at the door, but nobody takes what is stored for the file's bytes */
+    ff_open(&y,
+            ""); /* without any filter nothing is at the door, but nobody takes what is stored for the file's bytes */
     assert_int_equal(ff_read(&y, ino, 0, got, 10), -ENOTSUP);
     assert_int_equal(ff_write(&y, ino, 0, data, 10), -ENOTSUP);
     assert_int_equal(ff_truncate(&y, ino, 10), -ENOTSUP);
@@ -373,7 +386,11 @@ static void a_new_tenant_key_wraps_the_headers_and_rewrites_no_data(void **state
 
 static struct pst_op again(enum pst_op_kind kind, uint32_t flags, uint64_t ino, uint64_t offset, size_t n, uint64_t seq)
 {
-    return (struct pst_op){.kind = kind, .flags = flags, .ino = ino, .offset = offset, .length = n,
+    return (struct pst_op){.kind = kind,
+                           .flags = flags,
+                           .ino = ino,
+                           .offset = offset,
+                           .length = n,
                            .ctx.id = {.client = "client", .slot = 1, .seq = seq}};
 }
 
@@ -591,8 +608,13 @@ static void a_cancelled_operation_comes_back_soon(void **state)
     ff_open(&x, "delay:op=chunk_read,ms=60000,skip=0 csum");
     ino = ff_file(&x, "f");
     for (int i = 0; i < 2; i++) {
-        op[i] = (struct pst_op){.kind = i ? PST_OP_READ : PST_OP_WRITE, .cont = x.c, .ino = ino, .offset = 5, .length = 100,
-                                .iov = &v[i], .iovcnt = 1};
+        op[i] = (struct pst_op){.kind = i ? PST_OP_READ : PST_OP_WRITE,
+                                .cont = x.c,
+                                .ino = ino,
+                                .offset = 5,
+                                .length = 100,
+                                .iov = &v[i],
+                                .iovcnt = 1};
         assert_int_equal(pst_queue_submit(x.q, &op[i]), 0);
     }
     assert_int_equal(pst_queue_reap(x.q, done, 2, 0), 0);
