@@ -7,11 +7,15 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+#define KEY_WAIT_NS (60 * NSEC_PER_SEC) /* a command that asks a key server has so long */
 
 extern char **environ;
 
@@ -75,10 +79,16 @@ void keyring_wipe(struct keyring *k)
 /* Up to the end, or KEY_TEXT_MAX bytes (-EINVAL past them). */
 static int64_t read_text(int fd, uint8_t text[KEY_TEXT_MAX])
 {
+    uint64_t end = now_ns() + KEY_WAIT_NS;
     size_t len = 0;
 
     for (;;) {
-        ssize_t n = read(fd, text + len, KEY_TEXT_MAX - len);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        uint64_t now = now_ns();
+        ssize_t n;
+        if (now >= end || poll(&p, 1, (int)((end - now) / NSEC_PER_MSEC) + 1) == 0)
+            return -ETIMEDOUT;
+        n = read(fd, text + len, KEY_TEXT_MAX - len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -142,6 +152,8 @@ static int64_t from_command(const char *command, uint8_t text[KEY_TEXT_MAX], cha
     close(fd[1]);
     n = e ? -e : read_text(fd[0], text);
     close(fd[0]);
+    if (n < 0 && !e)
+        kill(pid, SIGKILL);
     while (!e && waitpid(pid, &st, 0) < 0 && errno == EINTR)
         ;
     if (n < 0)

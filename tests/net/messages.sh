@@ -174,6 +174,12 @@ row 'store: {url: local:/x}\nlog: loud' 2 'line 2: log: "loud": must be error, w
 row '' 2 'the file is empty'
 table <<'ROWS'
 2 | store.url: is missing: local:/DIRECTORY (or use penstock serve --dev DIRECTORY) | serve
+2 | filter crypt: no key: give key_file=, key_env= or key_command= | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter crypt
+1 | filter crypt: key file file may be read by others: chmod 600 it | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter crypt:key_file=file
+2 | filter compress: alg=gzip: must be lz4 or zstd | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter compress:alg=gzip
+2 | filter csum: compress, crypt and csum have to follow one another | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter compress --filter delay:ms=1 --filter csum
+2 | --filter says which keys | rewrap "local:$T/local?ml/c"
+2 | it wants local:/DIRECTORY?POOL/CONTAINER, of a store that no daemon has open | rewrap --filter crypt "$URL"
 2 | none.yaml: cannot read the configuration: No such file | serve -c none.yaml
 2 | --shards: "x": must be a number | serve --shards x
 1 | no store engine for the URL "nope:/x"; known schemes: local: | serve --store nope:/x --metrics off
