@@ -103,14 +103,13 @@ int cma_devices(struct cma_device **ret)
     return ndevices;
 }
 
-int cma_use_device(struct cma_id *id, struct cma_device *dev)
+void cma_use_device(struct cma_id *id, struct cma_device *dev)
 {
     id->dev = dev;
     id->id.verbs = dev->verbs;
     id->id.port_num = 1;
     if (!id->id.pd)
         id->id.pd = dev->pd;
-    return 0;
 }
 
 struct ibv_xrcd *cma_xrcd(struct cma_device *dev)

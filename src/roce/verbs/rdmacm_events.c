@@ -85,15 +85,11 @@ static bool new_request(struct cma_event *e, const struct uroce_cm_event *ev)
     c->id.qp_type = listener->id.qp_type;
     c->responder_resources = ev->responder_resources;
     c->initiator_depth = ev->initiator_depth;
-    struct cma_device *dev = listener->dev;
-    if (!dev) { /* of the device that it came by */
-        struct cma_device *all;
-        int n = cma_devices(&all);
-        for (int i = 0; i < listener->nnative && i < n; i++)
-            if (listener->native[i] == ev->listener)
-                dev = &all[i];
-    }
-    cma_set_native(c, dev, ev->id);
+    for (int i = 0; i < listener->nnative; i++) /* of the device that it came by */
+        if (listener->native[i] == ev->listener) {
+            cma_add_native(c, listener->native_dev[i], ev->id);
+            cma_use_device(c, listener->native_dev[i]);
+        }
     cma_show_addresses(c);
     e->pub.id = &c->id;
     e->pub.listen_id = &listener->id;

@@ -39,18 +39,18 @@ static enum uroce_cm_space space_of(const struct cma_id *c)
     return (enum uroce_cm_space)c->id.ps;
 }
 
-/* dev NULL: one of several. */
-int cma_set_native(struct cma_id *c, struct cma_device *dev, struct uroce_cm_id *native)
+void cma_add_native(struct cma_id *c, struct cma_device *dev, struct uroce_cm_id *native)
 {
     uroce_cm_id_set_context(native, c);
+    c->native_dev[c->nnative] = dev;
     c->native[c->nnative++] = native;
-    return dev ? cma_use_device(c, dev) : 0;
 }
 
 /* Destroys the native ids but one. */
 static void keep_native(struct cma_id *c, int keep)
 {
     struct uroce_cm_id *one = keep >= 0 ? c->native[keep] : NULL;
+    struct cma_device *dev = keep >= 0 ? c->native_dev[keep] : NULL;
     pthread_mutex_lock(&cma_lock); /* no event of theirs is on its way to a program */
     for (int i = 0; i < c->nnative; i++)
         if (c->native[i] != one)
@@ -58,6 +58,7 @@ static void keep_native(struct cma_id *c, int keep)
     pthread_mutex_unlock(&cma_lock);
     c->nnative = one != NULL;
     c->native[0] = one;
+    c->native_dev[0] = dev;
 }
 
 static int new_native(struct cma_id *c, struct cma_device *dev, struct uroce_cm_id **ret)
@@ -163,7 +164,7 @@ static int bind_any(struct cma_id *c, struct uroce_cm_addr *addr)
             r = new_native(c, &devices[i], &native);
             if (r)
                 break;
-            cma_set_native(c, NULL, native);
+            cma_add_native(c, &devices[i], native);
             r = uroce_cm_bind(native, &at, flags_of(c));
             if (!r && !at.port) {
                 struct uroce_cm_info info;
@@ -181,27 +182,27 @@ static int bind_any(struct cma_id *c, struct uroce_cm_addr *addr)
     return -EADDRINUSE;
 }
 
-static bool is_loopback(const union uroce_gid *g)
+static bool is_loopback(const union ibv_gid *g)
 {
-    static const union uroce_gid v6 = {.raw = {[15] = 1}};
-    static const uint8_t v4[13] = {[10] = 0xff, [11] = 0xff, [12] = 127};
-    return !memcmp(g, &v6, sizeof v6) || !memcmp(g, v4, sizeof v4);
+    static const uint8_t six[16] = {[15] = 1}, v4[12] = {[10] = 0xff, [11] = 0xff};
+    return !memcmp(g->raw, six, 16) || (!memcmp(g->raw, v4, 12) && g->raw[12] == 127);
 }
 
 /*
- * No adapter has a loopback address, and so no program expects that binding one chooses a device. libfabric binds
- * "localhost" to ask whether its caller left the address open, and if that names a device it tells peers 127.0.0.1.
- * Where there is no other address that is what it should do.
+ * A kernel takes loopback for any address: no device is shown for it. libfabric asks by such a bind, without a port,
+ * which addresses to tell its peers, so it gets that answer where there is another address to tell.
  */
-static bool names_device(const struct cma_device *dev, const union uroce_gid *bound)
+static bool is_question(const struct uroce_cm_addr *addr, const struct cma_device *devices, int n)
 {
-    union uroce_gid g;
-    if (!is_loopback(bound))
-        return true;
-    for (unsigned int i = 0; uroce_query_gid(dev->native, i, &g) == 0; i++)
-        if (!is_loopback(&g))
-            return false;
-    return true;
+    union ibv_gid g;
+    memcpy(g.raw, addr->gid.raw, sizeof g.raw);
+    if (addr->port || !is_loopback(&g))
+        return false;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; uroce_query_gid(devices[i].native, (unsigned int)k, (union uroce_gid *)&g) == 0; k++)
+            if (!is_loopback(&g))
+                return true;
+    return false;
 }
 
 /* The device that has an address. */
@@ -209,17 +210,20 @@ static int bind_one(struct cma_id *c, const struct uroce_cm_addr *addr)
 {
     struct cma_device *devices;
     int n = cma_devices(&devices), r = n < 0 ? n : -EADDRNOTAVAIL;
+    bool hide = n > 0 && is_question(addr, devices, n);
     for (int i = 0; i < n && r == -EADDRNOTAVAIL; i++) {
         struct uroce_cm_id *native;
         r = new_native(c, &devices[i], &native);
         if (r)
             return r;
         r = uroce_cm_bind(native, addr, flags_of(c));
-        if (r)
+        if (r) {
             uroce_cm_id_destroy(native);
-        else
-            /* A resolve looks for the device of a native id without one by its place. */
-            cma_set_native(c, i > 0 || names_device(&devices[i], &addr->gid) ? &devices[i] : NULL, native);
+            continue;
+        }
+        cma_add_native(c, &devices[i], native);
+        if (!hide)
+            cma_use_device(c, &devices[i]);
     }
     return r;
 }
@@ -251,21 +255,29 @@ static int resolve_by(struct cma_id *c, const struct uroce_cm_addr *src, const s
     int n = cma_devices(&devices), r = n < 0 ? n : -EADDRNOTAVAIL, bound = c->nnative;
     if (c->dev)
         return uroce_cm_resolve(c->native[0], src, dst);
-    for (int i = 0; i < n && i < (bound ? bound : n); i++) {
-        struct uroce_cm_id *native = bound ? c->native[i] : NULL;
-        if (!native && (r = new_native(c, &devices[i], &native)))
-            break;
-        r = uroce_cm_resolve(native, src, dst);
-        if (!r && bound) {
+    for (int i = 0; i < bound; i++) {
+        r = uroce_cm_resolve(c->native[i], src, dst);
+        if (!r) {
             keep_native(c, i);
-            return cma_use_device(c, &devices[i]);
+            cma_use_device(c, c->native_dev[0]);
         }
-        if (!r)
-            return cma_set_native(c, &devices[i], native);
-        if (!bound)
-            uroce_cm_id_destroy(native);
         if (r != -EADDRNOTAVAIL)
-            break;
+            return r;
+    }
+    for (int i = 0; i < n && !bound; i++) {
+        struct uroce_cm_id *native;
+        r = new_native(c, &devices[i], &native);
+        if (r)
+            return r;
+        r = uroce_cm_resolve(native, src, dst);
+        if (!r) {
+            cma_add_native(c, &devices[i], native);
+            cma_use_device(c, &devices[i]);
+            return 0;
+        }
+        uroce_cm_id_destroy(native);
+        if (r != -EADDRNOTAVAIL)
+            return r;
     }
     return r;
 }

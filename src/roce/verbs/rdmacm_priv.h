@@ -37,8 +37,9 @@ struct cma_id {
     struct rdma_cm_id id;
     /* One; none before it has a device; one for each device when it is bound to any address. */
     struct uroce_cm_id *native[CMA_DEVICES];
+    struct cma_device *native_dev[CMA_DEVICES];
     int nnative;
-    struct cma_device *dev; /* NULL: any */
+    struct cma_device *dev; /* that programs see; NULL: any */
     struct list link;       /* all ids */
     bool sync;
     uint32_t unacked; /* cma_lock */
@@ -97,8 +98,8 @@ static inline int cma_result(int r)
 
 /* All devices, opened: their number, or a negative errno. */
 int cma_devices(struct cma_device **ret);
-/* The id is of that device from now on. -1 and errno. */
-int cma_use_device(struct cma_id *id, struct cma_device *dev);
+/* The id is of that device from now on. */
+void cma_use_device(struct cma_id *id, struct cma_device *dev);
 struct ibv_xrcd *cma_xrcd(struct cma_device *dev);
 
 /* ---- rdmacm_addr.c ---- */
@@ -113,7 +114,7 @@ void cma_show_addresses(struct cma_id *id);
 
 struct cma_id *cma_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
 void cma_free(struct cma_id *id);
-int cma_set_native(struct cma_id *id, struct cma_device *dev, struct uroce_cm_id *native);
+void cma_add_native(struct cma_id *id, struct cma_device *dev, struct uroce_cm_id *native);
 /* An event of our own: ADDR_RESOLVED and the like. */
 int cma_post(struct cma_id *id, enum rdma_cm_event_type type, int status, const void *more, size_t len);
 /* A synchronous id waits for its event here. */
