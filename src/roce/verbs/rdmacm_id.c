@@ -189,14 +189,15 @@ static bool is_loopback(const union ibv_gid *g)
 }
 
 /*
- * A kernel takes loopback for any address: no device is shown for it. libfabric asks by such a bind, without a port,
- * which addresses to tell its peers, so it gets that answer where there is another address to tell.
+ * A kernel takes loopback for any address: no device is shown for it. libfabric asks by such a bind, without a port, of
+ * an id of its own, which addresses to tell its peers: it gets that answer where there is another address to tell.
  */
-static bool is_question(const struct uroce_cm_addr *addr, const struct cma_device *devices, int n)
+static bool is_question(const struct cma_id *c, const struct uroce_cm_addr *addr, const struct cma_device *devices,
+                        int n)
 {
     union ibv_gid g;
     memcpy(g.raw, addr->gid.raw, sizeof g.raw);
-    if (addr->port || !is_loopback(&g))
+    if (!c->sync || c->id.ps != RDMA_PS_TCP || addr->port || !is_loopback(&g))
         return false;
     for (int i = 0; i < n; i++)
         for (int k = 0; uroce_query_gid(devices[i].native, (unsigned int)k, (union uroce_gid *)&g) == 0; k++)
@@ -210,7 +211,7 @@ static int bind_one(struct cma_id *c, const struct uroce_cm_addr *addr)
 {
     struct cma_device *devices;
     int n = cma_devices(&devices), r = n < 0 ? n : -EADDRNOTAVAIL;
-    bool hide = n > 0 && is_question(addr, devices, n);
+    bool hide = n > 0 && is_question(c, addr, devices, n);
     for (int i = 0; i < n && r == -EADDRNOTAVAIL; i++) {
         struct uroce_cm_id *native;
         r = new_native(c, &devices[i], &native);
