@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,9 +30,11 @@ static struct uroce_cm_channel *ca, *cb; /* their channels */
 static struct uroce_cm_id *listener;
 static bool holder, extended;
 
+static int no_thread;
+
 static void open_both(const char *impair)
 {
-    struct uroce_config c = {.impair = impair, .congestion_control = -1};
+    struct uroce_config c = {.impair = impair, .congestion_control = -1, .no_thread = no_thread};
     c.addresses = "10.77.0.2,fd77::2";
     netns_enter(&ns, 1);
     node_open(&b, &c, 1u << 16);
@@ -78,7 +81,7 @@ static struct uroce_cm_event event(struct uroce_cm_channel *ch, enum uroce_cm_ev
 {
     struct uroce_cm_event ev;
     struct pollfd p = {.fd = uroce_cm_channel_fd(ch), .events = POLLIN};
-    if (poll(&p, 1, 60000) != 1)
+    if (!no_thread && poll(&p, 1, 60000) != 1)
         fail_msg("no event, type %d is expected", type);
     assert_int_equal(uroce_cm_get_event(ch, &ev), 0);
     if (ev.type != type)
@@ -246,6 +249,37 @@ static void over_ipv6(void **state)
     a_connection_is_made_used_and_ended("fd77::2", "fd77::1");
 }
 
+static struct uroce_cm_event both_driven(struct uroce_cm_channel *ch, struct uroce_cm_channel *other,
+                                         enum uroce_cm_event_type type)
+{
+    struct uroce_cm_event ev, none;
+    while (uroce_cm_get_event(ch, &ev) == -EAGAIN)
+        assert_int_equal(uroce_cm_get_event(other, &none), -EAGAIN);
+    assert_int_equal(ev.type, type);
+    return ev;
+}
+
+/* Waiting for events is what moves them, here in turn. */
+static void without_helper_threads(void **state)
+{
+    struct conn c;
+    (void)state;
+    no_thread = 1;
+    open_both(NULL);
+    fcntl(uroce_cm_channel_fd(ca), F_SETFL, O_NONBLOCK);
+    fcntl(uroce_cm_channel_fd(cb), F_SETFL, O_NONBLOCK);
+    listen_at(UROCE_CM_TCP, 0);
+    begin(&c, "10.77.0.2");
+    struct uroce_cm_event ev = both_driven(cb, ca, UROCE_CM_CONNECT_REQUEST);
+    assert_int_equal(uroce_cm_reject(ev.id, UROCE_CM_REJ_CONSUMER, NULL, 0), 0);
+    both_driven(ca, cb, UROCE_CM_REJECTED);
+    assert_int_equal(uroce_cm_id_destroy(ev.id), 0);
+    assert_int_equal(uroce_cm_id_destroy(c.id[0]), 0);
+    assert_int_equal(uroce_qp_destroy(c.qp[0]), 0);
+    close_both();
+    no_thread = 0;
+}
+
 static void nobody_listens_there(void **state)
 {
     struct conn c;
@@ -347,7 +381,7 @@ static void a_datagram_service_is_found(void **state)
 static void lost_messages_are_sent_again(void **state)
 {
     (void)state;
-    open_both("drop rx qpn=1 prob=0.25");
+    open_both("drop rx qpn=1 prob=0.1");
     listen_at(UROCE_CM_TCP, 0);
     for (int i = 0; i < 5; i++) {
         struct conn c;
@@ -525,6 +559,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(over_ipv4),
         cmocka_unit_test(over_ipv6),
+        cmocka_unit_test(without_helper_threads),
         cmocka_unit_test(nobody_listens_there),
         cmocka_unit_test(a_request_is_refused_with_words),
         cmocka_unit_test(a_listener_that_goes_refuses_who_waits),

@@ -33,9 +33,7 @@ int uroce_cm_id_create(struct uroce_device *dev, struct uroce_cm_channel *ch, en
         free(id);
         return r;
     }
-    if (!dev->has_thread)
-        ch->drive = dev;
-    atomic_fetch_add(&ch->users, 1);
+    cm_channel_use(ch, dev, true);
     atomic_fetch_add(&dev->objects, 1);
     *ret = id;
     return 0;
@@ -54,7 +52,7 @@ static void destroy(struct uroce_cm_id *id, struct list *orphans)
     cm_id_free(id->cm, now_ns());
     cm_channel_forget(id->channel, id, orphans);
     release_port(id);
-    atomic_fetch_sub(&id->channel->users, 1);
+    cm_channel_use(id->channel, id->dev, false);
     atomic_fetch_sub(&id->dev->objects, 1);
     free(id);
 }
@@ -94,12 +92,10 @@ int uroce_cm_id_migrate(struct uroce_cm_id *id, struct uroce_cm_channel *ch)
         return r;
     dev_lock(id->dev);
     struct uroce_cm_channel *old = id->channel;
-    if (!id->dev->has_thread)
-        ch->drive = id->dev;
     id->channel = ch;
     cm_channel_move(old, ch, id);
-    atomic_fetch_add(&ch->users, 1);
-    atomic_fetch_sub(&old->users, 1);
+    cm_channel_use(ch, id->dev, true);
+    cm_channel_use(old, id->dev, false);
     dev_unlock(id->dev);
     return 0;
 }

@@ -5,6 +5,8 @@
 #include "cm/cm.h"
 #include "dev.h"
 
+#define CM_DRIVES 16
+
 /*
  * LOCKS. ids and the engine: dev->lock. A channel's list: its own lock, a leaf, which is taken with dev->lock held when
  * an event is put in, and alone when one is taken out.
@@ -15,7 +17,11 @@ struct uroce_cm_channel {
     struct list events; /* struct cm_item */
     atomic_uint users;
     uint64_t fork_generation;
-    struct uroce_device *drive; /* without a helper thread: to be driven by who waits here */
+    /* Devices without a helper thread: to be driven by who waits here, as long as ids of theirs are there. */
+    struct {
+        struct uroce_device *dev;
+        unsigned int ids;
+    } drives[CM_DRIVES];
 };
 
 struct cm_item {
@@ -34,6 +40,8 @@ struct uroce_cm_id {
     struct holder_bind held; /* at the holder: n > 0 */
 };
 
+/* An id uses the channel, or not any more. */
+void cm_channel_use(struct uroce_cm_channel *ch, struct uroce_device *dev, bool on);
 /* Puts an event into the id's channel. -ENOMEM. */
 int cm_channel_put(struct uroce_cm_channel *ch, const struct uroce_cm_event *e);
 /* Takes out the events for which `which` says so; requests whose id nobody has seen go to `orphan`. */

@@ -54,6 +54,22 @@ int uroce_cm_channel_destroy(struct uroce_cm_channel *ch)
     return 0;
 }
 
+void cm_channel_use(struct uroce_cm_channel *ch, struct uroce_device *dev, bool on)
+{
+    atomic_fetch_add(&ch->users, on ? 1u : -1u);
+    if (dev->has_thread)
+        return;
+    scoped_lock(&ch->lock);
+    int at = -1;
+    for (int i = 0; i < CM_DRIVES; i++)
+        if (ch->drives[i].dev == dev || (at < 0 && !ch->drives[i].dev))
+            at = i;
+    if (at < 0)
+        return; /* the program drives it by other calls */
+    ch->drives[at].ids += on ? 1u : -1u;
+    ch->drives[at].dev = ch->drives[at].ids ? dev : NULL;
+}
+
 int uroce_cm_channel_fd(const struct uroce_cm_channel *ch)
 {
     return ch->fd;
@@ -99,18 +115,22 @@ void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to,
         struct cm_item *i = container_of(it, struct cm_item, link);
         if (i->e.id != id && i->e.listener != id)
             continue;
-        if (i->e.id != id) {
+        if (i->e.id != id)
             i->e.id->channel = to;
-            atomic_fetch_add(&to->users, 1);
-            atomic_fetch_sub(&from->users, 1);
-        }
         list_push_back(&moved, &take(from, it)->link);
     }
     pthread_mutex_unlock(&from->lock);
-    scoped_lock(&to->lock);
-    for (struct list *l; (l = list_pop_front(&moved));) {
-        list_push_back(&to->events, l);
+    list_for_each_safe (it, &moved) {
+        struct cm_item *i = container_of(it, struct cm_item, link);
+        if (i->e.id != id) {
+            cm_channel_use(to, i->e.id->dev, true);
+            cm_channel_use(from, i->e.id->dev, false);
+        }
+        list_del(it);
+        pthread_mutex_lock(&to->lock);
+        list_push_back(&to->events, it);
         count(to->fd);
+        pthread_mutex_unlock(&to->lock);
     }
 }
 
@@ -135,20 +155,34 @@ static int get_one(struct uroce_cm_channel *ch, struct uroce_cm_event *ret)
     return 0;
 }
 
+/* One of them; NULL: all have helper threads. */
+static struct uroce_device *drive(struct uroce_cm_channel *ch)
+{
+    struct uroce_device *devs[CM_DRIVES], *any = NULL;
+    pthread_mutex_lock(&ch->lock);
+    for (int i = 0; i < CM_DRIVES; i++)
+        devs[i] = ch->drives[i].dev;
+    pthread_mutex_unlock(&ch->lock);
+    for (int i = 0; i < CM_DRIVES; i++)
+        if (devs[i]) {
+            any = devs[i];
+            dev_drive(any);
+        }
+    return any;
+}
+
 int uroce_cm_get_event(struct uroce_cm_channel *ch, struct uroce_cm_event *ret)
 {
     for (;;) {
         if (ch->fork_generation != dev_fork_generation())
             return -ECHILD;
-        struct uroce_device *dev = ch->drive;
-        if (dev)
-            dev_drive(dev);
+        struct uroce_device *dev = drive(ch);
         int r = get_one(ch, ret);
         if (r != -EAGAIN || fcntl(ch->fd, F_GETFL) & O_NONBLOCK)
             return r;
         struct pollfd p = {.fd = ch->fd, .events = POLLIN};
         if (dev)
-            dev_sleep(dev, false, ch->fd, UINT64_MAX);
+            dev_sleep(dev, false, ch->fd, now_ns() + 10 * NSEC_PER_MSEC); /* then the others */
         else if (poll(&p, 1, -1) < 0 && errno == EINTR)
             return -EINTR;
     }

@@ -118,7 +118,7 @@ bool cm_event(void *ctx, struct cm_id *cm, struct cm_id *cm_listener, const stru
     }
     if (cm_listener) {
         cm_id_set_user(cm, id);
-        atomic_fetch_add(&id->channel->users, 1);
+        cm_channel_use(id->channel, dev, true);
         atomic_fetch_add(&dev->objects, 1);
     }
     return true;

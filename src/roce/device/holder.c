@@ -229,7 +229,7 @@ static void serve_client(struct holder *h, struct client *c)
         a.status = services_bind(&h->shared->services, c->slot, &m);
     } else if (!r && m.type == HOLDER_UNBIND && c->slot) {
         services_unbind(&h->shared->services, c->slot, &m);
-        return;
+        a.type = HOLDER_UNBIND;
     } else {
         drop_client(h, c);
         return;

@@ -211,9 +211,10 @@ int holder_client_bind(struct holder_client *c, const struct holder_bind *b)
 void holder_client_unbind(struct holder_client *c, const struct holder_bind *b)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .len = sizeof *b};
+    int fd;
     memcpy(m.data, b, sizeof *b);
     if (c->sock >= 0)
-        holder_send(c->sock, &m, -1);
+        ask(c->sock, c, &m, &fd);
 }
 
 /* After the holder's death: the same slot again. Its answer is taken by holder_client_packet. */

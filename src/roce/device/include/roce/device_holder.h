@@ -38,7 +38,7 @@ enum holder_type {
     HOLDER_ADDRESS, /* to the holder: addr. Answer: the same with status, text and the slot's socket */
     HOLDER_PACKET,  /* from the holder: from, to and data: a packet to QPN 1 */
     HOLDER_BIND,    /* to the holder: data is a holder_bind. Answer: the same with status */
-    HOLDER_UNBIND,  /* likewise; no answer */
+    HOLDER_UNBIND,  /* likewise: from the answer on another process may have it */
 };
 
 /* A service id of the communication manager on addresses: requests to it go to that process. */
