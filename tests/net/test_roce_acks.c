@@ -27,7 +27,7 @@ enum ending { EXITS, DESTROYS, TO_ERROR, COMPUTES, POLLS };
 
 static struct netns_pair ns;
 static struct node n;
-static bool in_child;
+static bool in_child, by_shm;
 
 struct ticket {
     uint32_t qpn, rkey;
@@ -36,7 +36,7 @@ struct ticket {
 
 static struct uroce_qp *connect_end(int i, int sock, struct ticket *peer)
 {
-    struct uroce_config c = {.addresses = i ? "10.77.0.2" : "10.77.0.1"};
+    struct uroce_config c = {.addresses = i ? "10.77.0.2" : "10.77.0.1", .no_shm = !by_shm};
     netns_enter(&ns, i);
     node_open(&n, &c, 4096);
     struct uroce_qp *qp = node_qp(&n, UROCE_QPT_RC, 64);
@@ -149,6 +149,14 @@ static void a_program_that_exits(void **state)
     the_last_message_is_acknowledged(EXITS);
 }
 
+static void a_program_that_exits_over_shared_memory(void **state)
+{
+    (void)state;
+    by_shm = true;
+    the_last_message_is_acknowledged(EXITS);
+    by_shm = false;
+}
+
 static void a_program_that_destroys_its_queue_pair(void **state)
 {
     (void)state;
@@ -187,6 +195,7 @@ int main(void)
     netns_pair_make(&ns, 1500);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_program_that_exits, end_of_child),
+        cmocka_unit_test_teardown(a_program_that_exits_over_shared_memory, end_of_child),
         cmocka_unit_test_teardown(a_program_that_destroys_its_queue_pair, end_of_child),
         cmocka_unit_test_teardown(a_program_that_gives_its_queue_pair_up, end_of_child),
         cmocka_unit_test_teardown(a_program_that_computes, end_of_child),

@@ -1,8 +1,8 @@
 /*
  * An acknowledgement costs as much as a packet with data. A program that polls, and posts its answer as soon as it was
- * given a packet, as it did the last times, sends the answer first: acknowledgements wait for its next look that finds
- * nothing, 50 us at most. If it does not call again, the device's thread sends them (after a millisecond at most), as
- * does whatever ends a queue pair or the program.
+ * given a packet, as it did the last times, has its acknowledgements wait for that: both go in one segmented send. They
+ * go without it with the next call of any other kind, or a poll that finds nothing. If the program does not call again,
+ * the device's thread sends them (after a millisecond at most), as does whatever ends a queue pair or the program.
  */
 #include "dev.h"
 
@@ -33,7 +33,7 @@ static bool may_wait(const struct uroce_device *dev, uint64_t now, enum dev_hand
     const struct dev_acks *a = &dev->acks;
     if (!dev->has_thread || got > PKTS || (a->since && now - a->since > WAIT_NS))
         return false;
-    return hand == DEV_POST ? a->since > 0 : hand == DEV_POLL && got > 0;
+    return hand == DEV_POLL && got > 0;
 }
 
 bool dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got)

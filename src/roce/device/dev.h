@@ -57,9 +57,11 @@ struct dev_port {
     struct port_caps caps;
     struct dev_address at;
     struct list held; /* struct dev_held: nothing newer is sent on this port before them */
-    /* The run that the last received packet belonged to: packets of one flow and size share the ICRC's prefix. */
-    struct wire_icrc_run rx_run;
-    struct port_addr rx_from, rx_to;
+    /* The runs that received packets belonged to: packets of one flow and size share the ICRC's prefix. */
+    struct dev_rx_run {
+        struct wire_icrc_run icrc;
+        struct port_addr from, to;
+    } rx_runs[4]; /* by their size: a message's first, middle and last packets and the answers come in turns */
 };
 
 /* Live counters: who is being told. The helper thread's alone. */

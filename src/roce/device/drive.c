@@ -76,8 +76,11 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 /* With the lock held: rounds of work, until nothing is left or others should have a turn. */
 static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
 {
-    bool more = true;
-    for (int i = 0; i < DEV_ROUNDS && more; i++)
+    uint64_t begun = now_ns(); /* under the lock: the engine's time never goes back */
+    if (hand == DEV_POLL)
+        atomic_store_explicit(&dev->polled_ns, begun, memory_order_relaxed);
+    bool more = dev_work(dev, begun, hand);
+    for (int i = 1; i < DEV_ROUNDS && more; i++)
         more = dev_work(dev, now_ns(), hand);
     if (more) {
         qp_engine_tick(dev->engine, now_ns());
@@ -141,13 +144,14 @@ void dev_drive_helper(struct uroce_device *dev)
  */
 void dev_drive_polled(struct uroce_device *dev)
 {
-    atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
     if (drive_once(dev, DEV_POLL)) {
         while (atomic_load(&dev->pending) && drive_once(dev, DEV_POLL))
             ;
-    } else if (atomic_load(&dev->helper_drives)) {
-        sched_yield();
+        return;
     }
+    atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
+    if (atomic_load(&dev->helper_drives))
+        sched_yield();
 }
 
 void dev_lock(struct uroce_device *dev)

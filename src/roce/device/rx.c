@@ -17,15 +17,16 @@ static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct p
 {
     if (p->caps.no_icrc)
         return true;
-    if (p->rx_run.pkt_bytes != r->len || !same_addr(&p->rx_from, &r->from) || !same_addr(&p->rx_to, &r->to)) {
+    struct dev_rx_run *run = &p->rx_runs[r->len / 4 % ARRAY_SIZE(p->rx_runs)];
+    if (run->icrc.pkt_bytes != r->len || !same_addr(&run->from, &r->from) || !same_addr(&run->to, &r->to)) {
         struct wire_flow f;
         wire_flow_init(&f, &r->from.gid, &r->to.gid, r->from.udp_port, r->to.udp_port);
-        wire_icrc_run_init(&p->rx_run, &dev->icrc, &f, r->len);
-        p->rx_from = r->from;
-        p->rx_to = r->to;
+        wire_icrc_run_init(&run->icrc, &dev->icrc, &f, r->len);
+        run->from = r->from;
+        run->to = r->to;
     }
     struct wire_icrc_ids ids = {.known = r->ipv4_id_known, .id = r->ipv4_id, .set = PORT_SEGS_MAX, .solve = true};
-    int check = wire_icrc_run_verify(&p->rx_run, &ids, r->data, NULL);
+    int check = wire_icrc_run_verify(&run->icrc, &ids, r->data, NULL);
     if (check < 0)
         return false;
     if (check == WIRE_ICRC_SOLVED)

@@ -441,8 +441,11 @@ bool qp_engine_put_off(struct qp_engine *e, bool on)
     struct list *l;
 
     e->puts_off = on;
-    while (!on && (l = list_pop_front(&e->put_off)))
-        engine_kick(list_entry(l, struct qp, put_off));
+    while (!on && (l = list_pop_front(&e->put_off))) {
+        struct qp *qp = list_entry(l, struct qp, put_off);
+        qp->turn = false; /* tx_run: requests first */
+        engine_kick(qp);
+    }
     return !list_empty(&e->put_off);
 }
 

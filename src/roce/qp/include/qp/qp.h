@@ -182,8 +182,8 @@ struct qp_tx {
  */
 int qp_engine_tx(struct qp_engine *e, uint64_t now_ns, struct qp_tx *ret, int max);
 /*
- * on: acknowledgements (not the answers of READs and atomics, nor NAKs) wait until it is called again with false, so
- * that what the program sends next goes before them. True: some wait.
+ * on: acknowledgements (not the answers of READs and atomics, nor NAKs) wait until it is called again with false, then
+ * behind the requests that are sent with them. True: some wait.
  */
 bool qp_engine_put_off(struct qp_engine *e, bool on);
 /* No packets of queue pairs whose second path has that port_id are given out while it is on: the port is full. */
