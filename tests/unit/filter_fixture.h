@@ -103,7 +103,7 @@ static inline int ff_setup(void **state)
 
     if (!getenv("PENSTOCK_LOG"))
         log_set_sink(ff_quiet, NULL);
-    setenv("PST_TEST_KEY", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", 1);
+    setenv("PST_TEST_KEY", "7d1f3c9ab4e2085561c7f0d99a3e5b2248d6017ce3f98a40b51d6e27c0943fa8", 1);
     setenv("PST_TEST_KEY2", "ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", 1);
     snprintf(ff_label, sizeof ff_label, "c%d", made++);
     r = ff_open_base(&ff_base, err, sizeof err);

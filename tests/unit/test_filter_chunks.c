@@ -440,6 +440,119 @@ static void memory_is_bounded(void **state)
 }
 
 #ifdef FF_REMOTE
+#include "keys.h"
+
+#include "base/crypto.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+
+/* What the server must not have. */
+static struct secret {
+    const char *what;
+    const void *bytes;
+    size_t len;
+    bool found;
+} secrets[5];
+
+static uint8_t window[4 * MiB + 128];
+
+/* Searches in [from, to) of a file, or to its end; pieces overlap, so that nothing is missed at their edges. */
+static void search_range(int fd, uint64_t from, uint64_t to)
+{
+    while (from < to) {
+        ssize_t n = pread(fd, window, min_u64(sizeof window, to - from), (off_t)from);
+        if (n <= 0)
+            return;
+        for (size_t i = 0; i < ARRAY_SIZE(secrets); i++)
+            secrets[i].found |= memmem(window, (size_t)n, secrets[i].bytes, secrets[i].len) != NULL;
+        if (n < (ssize_t)sizeof window)
+            return;
+        from += sizeof window - 128;
+    }
+}
+
+static int search_file(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    int fd = type == FTW_F && S_ISREG(st->st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    (void)ftw;
+
+    if (fd >= 0) {
+        search_range(fd, 0, UINT64_MAX);
+        close(fd);
+    }
+    return 0;
+}
+
+static void search_memory(pid_t pid)
+{
+    char path[40], line[300];
+    unsigned long long from, to;
+    char r;
+    FILE *maps;
+    int mem;
+
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    maps = fopen(path, "r");
+    snprintf(path, sizeof path, "/proc/%d/mem", pid);
+    mem = open(path, O_RDONLY | O_CLOEXEC);
+    assert_non_null(maps);
+    assert_true(mem >= 0);
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%llx-%llx %c", &from, &to, &r) == 3 && r == 'r' && !strstr(line, "[vvar]"))
+            search_range(mem, from, to);
+    fclose(maps);
+    close(mem);
+}
+
+static void the_server_has_neither_keys_nor_plain_text(void **state)
+{
+    static const char planted[] = "planted: what only the client and the agent may know, 0123456789";
+    struct header_place at = {.ino = 0};
+    struct keyring ring = {0};
+    uint8_t header[HEADER_BYTES], tenant[SEAL_KEY], data_key[SEAL_KEY];
+    struct seal *seal = seal_new();
+    struct pst_attr a;
+    struct inst x;
+    uint64_t ino;
+    bool old;
+    (void)state;
+
+    ff_open(&x, "crypt:" FF_KEY);
+    ino = ff_file(&x, "a-name-that-it-does-know");
+    ff_hold(&x, ino);
+    for (size_t i = 0; i + sizeof planted < FILE_BYTES; i += sizeof planted)
+        memcpy(bytes + i, planted, sizeof planted);
+    assert_int_equal(ff_write(&x, ino, 0, bytes, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(ff_write(&x, ino, 10, planted, sizeof planted), sizeof planted); /* a short one, in a message */
+    assert_int_equal(ff_read(&x, ino, 0, got, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(ff_range(&x, PST_OP_FSYNC, ino, 0, 0), 0);
+
+    assert_int_equal(key_parse((const uint8_t *)getenv("PST_TEST_KEY"), 64, tenant), 0);
+    assert_int_equal(tenant_key_init(&ring.now, tenant), 0);
+    memcpy(at.cont, x.c->info.uuid, sizeof at.cont);
+    at.ino = ino;
+    assert_int_equal(pst_store_getxattr(x.c->next, &ff_ctx, ino, HEADER_XATTR, header, sizeof header), sizeof header);
+    assert_int_equal(header_open(&ring, seal, &at, header, sizeof header, data_key, &old), 0);
+    secrets[0] = (struct secret){"the plain text", planted, sizeof planted - 1, false};
+    secrets[1] = (struct secret){"the tenant's key", tenant, SEAL_KEY, false};
+    secrets[2] = (struct secret){"the tenant's key in hexadecimal", getenv("PST_TEST_KEY"), 64, false};
+    secrets[3] = (struct secret){"the data key", data_key, SEAL_KEY, false};
+    secrets[4] = (struct secret){"", "a-name-that-it-does-know", 24, false};
+    search_memory(ff_daemon.pid);
+    assert_true(secrets[4].found); /* it was searched where data is */
+    secrets[4].found = false;
+    assert_int_equal(nftw(ff_daemon.dir, search_file, 16, FTW_PHYS), 0);
+    assert_true(secrets[4].found);
+    for (int i = 0; i < 4; i++)
+        if (secrets[i].found)
+            fail_msg("the server has %s", secrets[i].what);
+    assert_int_equal(pst_store_getattr(x.c, &ff_ctx, ino, &a), 0);
+    seal_free(seal);
+    pst_store_release(x.c, ino);
+    ff_close(&x);
+}
+
 /*
  * The server crashes when an object's header is not durable yet, and the instance that made it lives on with the key in
  * its memory: nothing that is written from then on may depend on the lost header.
@@ -503,6 +616,7 @@ int main(int argc, char **argv)
         CASE(cuts_holes_writes_and_reads_at_the_same_time_are_each_whole),
         CASE(memory_is_bounded),
 #ifdef FF_REMOTE
+        CASE(the_server_has_neither_keys_nor_plain_text),
         CASE(a_header_that_a_crash_took_is_not_missed_by_what_is_written_later),
 #endif
     };
