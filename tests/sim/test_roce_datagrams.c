@@ -100,6 +100,12 @@ static uint32_t take(struct program *p, struct node *n, uint32_t len)
     return at;
 }
 
+/* For one more message at least. */
+static bool has_room(const struct node *n)
+{
+    return n->used + MSG + 128 <= MEM;
+}
+
 /* ---- building ---- */
 
 static void build_node(struct program *p, struct node *n)
@@ -151,6 +157,10 @@ static void build_pair(struct program *p, struct pair *q)
     CHECK(!qp_create(n->e, &init, &q->qp));
     q->nrecvs = (int)below(p, RECVS + 1);
     for (int i = 0; i < q->nrecvs; i++) {
+        if (!has_room(n)) {
+            q->nrecvs = i;
+            break;
+        }
         uint32_t most = q->ud ? UD_MTU + UROCE_GRH_BYTES : MSG;
         q->recv_len[i] =
             q->ud && one_in(p, 10) ? below(p, most) : most; /* one that is too short is left for the next */
@@ -214,8 +224,13 @@ static void build(struct program *p)
     for (int i = 0; i < p->npairs; i++) {
         struct pair *q = &p->pair[i];
         q->nops = (int)below(p, OPS + 1);
-        for (int k = 0; k < q->nops; k++)
+        for (int k = 0; k < q->nops; k++) {
+            if (!has_room(&p->node[q->node]) || !has_room(&p->node[p->pair[q->peer].node])) {
+                q->nops = k;
+                break;
+            }
             build_op(p, q, &q->op[k]);
+        }
     }
     for (int i = 0; i < p->nnodes; i++)
         memcpy(p->node[i].shadow, p->node[i].mem, MEM);
