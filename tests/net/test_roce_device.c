@@ -161,6 +161,85 @@ static void the_hello_switches_selective_repeat_on(void **state)
     }
 }
 
+static void to_rts_by_xrc(struct uroce_qp *qp, uint32_t dest, const union uroce_gid *gid, bool sends)
+{
+    struct uroce_qp_attr at = {
+        .qp_state = UROCE_QPS_INIT,
+        .port_num = 1,
+        .qp_access_flags = UROCE_ACCESS_REMOTE_WRITE,
+        .path_mtu = UROCE_MTU_1024,
+        .dest_qp_num = dest,
+        .min_rnr_timer = 1,
+        .ah_attr = {.dgid = *gid, .hop_limit = 64},
+        .timeout = 14,
+        .retry_cnt = 7,
+        .rnr_retry = 7,
+    };
+    unsigned int mask = UROCE_QP_STATE | UROCE_QP_PKEY_INDEX | UROCE_QP_PORT | UROCE_QP_ACCESS_FLAGS;
+    assert_int_equal(uroce_qp_modify(qp, &at, mask), 0);
+    at.qp_state = UROCE_QPS_RTR;
+    mask = UROCE_QP_STATE | UROCE_QP_AV | UROCE_QP_PATH_MTU | UROCE_QP_DEST_QPN | UROCE_QP_RQ_PSN;
+    mask |= sends ? 0u : UROCE_QP_MAX_DEST_RD_ATOMIC | UROCE_QP_MIN_RNR_TIMER;
+    assert_int_equal(uroce_qp_modify(qp, &at, mask), 0);
+    at.qp_state = UROCE_QPS_RTS;
+    mask = UROCE_QP_STATE | UROCE_QP_SQ_PSN | UROCE_QP_TIMEOUT;
+    mask |= sends ? UROCE_QP_RETRY_CNT | UROCE_QP_RNR_RETRY | UROCE_QP_MAX_QP_RD_ATOMIC : 0u;
+    assert_int_equal(uroce_qp_modify(qp, &at, mask), 0);
+}
+
+/* XRC: messages go to a shared receive queue that the request names. */
+static void messages_by_xrc_arrive_in_the_queue_that_they_name(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    struct uroce_qp_init from = {.type = UROCE_QPT_XRC_SEND, .send_cq = a.cq, .cap = {16, 0, 1, 0, 0}, .sq_sig_all = 1};
+    struct uroce_qp_init to = {.type = UROCE_QPT_XRC_RECV};
+    struct uroce_qp *qp[2];
+    struct uroce_srq *srq;
+    union uroce_gid gid[2];
+    assert_int_equal(uroce_xrcd_open(b.dev, &to.xrcd), 0);
+    assert_int_equal(uroce_srq_create(b.pd, 16, 1, to.xrcd, b.cq, &srq), 0);
+    assert_int_equal(uroce_qp_create(a.pd, &from, &qp[0]), 0);
+    assert_int_equal(uroce_qp_create(b.pd, &to, &qp[1]), 0);
+    assert_int_equal(uroce_query_gid(a.dev, 0, &gid[0]), 0);
+    assert_int_equal(uroce_query_gid(b.dev, 0, &gid[1]), 0);
+    to_rts_by_xrc(qp[1], uroce_qp_num(qp[0]), &gid[0], false);
+    to_rts_by_xrc(qp[0], uroce_qp_num(qp[1]), &gid[1], true);
+    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
+        if (strcmp(port_of(qp[0]), "shm") == 0 && strcmp(port_of(qp[1]), "shm") == 0)
+            break;
+    if (strcmp(way, "moving"))
+        assert_string_equal(port_of(qp[0]), way);
+    for (uint32_t i = 1; i < 30; i++) {
+        uint32_t len = i * i * 1000;
+        struct uroce_sge s = {(uintptr_t)b.buf, LEN, uroce_mr_lkey(b.mr)},
+                         t = {(uintptr_t)a.buf, len, uroce_mr_lkey(a.mr)};
+        struct uroce_recv_wr rwr = {.wr_id = i, .sg_list = &s, .num_sge = 1};
+        struct uroce_send_wr swr = {.sg_list = &t, .num_sge = 1, .opcode = UROCE_WR_SEND};
+        const struct uroce_recv_wr *bad_recv;
+        const struct uroce_send_wr *bad;
+        struct uroce_wc wc;
+        node_fill(&a, i);
+        assert_int_equal(uroce_post_srq_recv(srq, &rwr, &bad_recv), 0);
+        swr.xrc_remote_srqn = uroce_srq_num(srq);
+        assert_int_equal(uroce_post_send(qp[0], &swr, &bad), 0);
+        node_wait(&a, &b, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        node_wait(&b, &a, 1, &wc);
+        assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+        assert_int_equal(wc.wr_id, i);
+        assert_int_equal(wc.byte_len, len);
+        assert_memory_equal(a.buf, b.buf, len);
+    }
+    assert_int_equal(uroce_qp_destroy(qp[0]), 0);
+    assert_int_equal(uroce_qp_destroy(qp[1]), 0);
+    assert_int_equal(uroce_srq_destroy(srq), 0);
+    assert_int_equal(uroce_xrcd_close(to.xrcd), 0);
+    node_close(&a);
+    node_close(&b);
+}
+
 /* Toward a peer whose ids may be any, a raw socket makes the ICRC count in full. */
 static void a_raw_socket_makes_the_icrc_count_in_full(void **state)
 {
@@ -457,6 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_hello_switches_selective_repeat_on),
         cmocka_unit_test(every_operation_with_lost_packets),
         cmocka_unit_test(every_operation_with_lost_packets_and_go_back_n),
+        cmocka_unit_test(messages_by_xrc_arrive_in_the_queue_that_they_name),
         cmocka_unit_test(a_raw_socket_makes_the_icrc_count_in_full),
         cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
         cmocka_unit_test(a_native_wait_sleeps_and_times_out),

@@ -158,27 +158,22 @@ void dev_links_close(struct uroce_device *dev)
             end_link(dev, dev->links[i]);
 }
 
-/* Offers the peer the device's memory; false: its socket is full now. */
-static bool offer(struct dev_link *l, struct dev_mem *m)
-{
-    int r = port_shm_share(l->shm, m->fd, m->addr, m->len);
-    if (r && r != -EAGAIN && r != -ENOSPC)
-        log_debug("memory is not shared: %s", strerror(-r));
-    return r != -EAGAIN;
-}
-
+/* Offers the peer the device's memory. What it has no place for is copied from elsewhere, until some other memory goes. */
 static void offer_all(struct uroce_device *dev, struct dev_link *l)
 {
-    l->offered = true;
-    for (struct list *m = dev->memory.next; m != &dev->memory && l->offered; m = m->next) {
+    uint64_t bit = 1ull << (l->id - DEV_ADDRESSES_MAX);
+    int r = 0;
+    for (struct list *m = dev->memory.next; m != &dev->memory && r != -EAGAIN && r != -ENOSPC; m = m->next) {
         struct dev_mem *mem = container_of(m, struct dev_mem, link);
-        uint64_t bit = 1ull << (l->id - DEV_ADDRESSES_MAX);
         if (mem->offered & bit)
             continue;
-        l->offered = offer(l, mem);
-        if (l->offered)
+        r = port_shm_share(l->shm, mem->fd, mem->addr, mem->len);
+        if (r == 0)
             mem->offered |= bit;
+        else
+            log_debug("memory is not shared: %s", strerror(-r));
     }
+    l->offered = r != -EAGAIN; /* its socket is full: again in a moment */
 }
 
 void dev_links_offer(struct uroce_device *dev)
@@ -190,9 +185,13 @@ void dev_links_offer(struct uroce_device *dev)
 
 void dev_links_withdraw(struct uroce_device *dev, const struct dev_mem *m)
 {
-    for (int i = 0; i < dev->nlinks; i++)
-        if (dev->links[i] && dev->links[i]->port.port)
-            port_shm_unshare(dev->links[i]->shm, m->addr);
+    for (int i = 0; i < dev->nlinks; i++) {
+        struct dev_link *l = dev->links[i];
+        if (!l || !l->port.port)
+            continue;
+        port_shm_unshare(l->shm, m->addr);
+        l->offered = false;
+    }
 }
 
 static void forget_offers(struct uroce_device *dev, const struct dev_link *l)
