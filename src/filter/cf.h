@@ -14,8 +14,8 @@
 #include "slots.h"
 
 #define CF_MEMORY_DEFAULT (64 * MiB)
-#define CF_WINDOW         4u /* chunks of one operation at work at the same time */
-#define CF_KEYS           1024u /* data keys that are remembered: 60 KiB of locked memory with the others */
+#define CF_WINDOW         4u     /* chunks of one operation at work at the same time */
+#define CF_KEYS           1024u  /* data keys that are remembered: 60 KiB of locked memory with the others */
 #define CF_SEEN           16384u /* chunks whose newest state is remembered */
 
 /* Data keys by object; a later one takes the place of an earlier one with the same hash. */

@@ -222,11 +222,17 @@ static void was_read(struct cf_low *low)
     part_go(p);
 }
 
+static uint64_t history(const struct cf_part *p)
+{
+    return pst_store_history(p->frame->q->cf->f.st.next);
+}
+
 static void part_read(struct cf_part *p)
 {
     struct slot *s = p->wait.slot;
 
     s->valid = false;
+    s->history = history(p);
     p->least = cf_seen(p->frame->q->cf, p->frame->op->cont, p->frame->op->ino, p->chunk);
     cf_low_op(p->frame, &p->low, PST_OP_CHUNK_READ, p->chunk);
     p->iov = (struct iovec){s->stored, s->size};
@@ -273,7 +279,7 @@ static void replaced(struct cf_low *low)
         }
         s->version = low->op.version;
         s->gen = low->op.meta_len && !meta_decode(low->op.meta, low->op.meta_len, &m) ? m.gen : 0;
-        s->valid = !r && fresh && !p->direct && s->version != 0 && s->len != 0;
+        s->valid = !r && fresh && !p->direct && s->version != 0 && s->len != 0 && s->history == history(p);
         f->op->attr = low->op.attr;
         f->replayed |= !fresh;
         part_end(p, r);
@@ -322,6 +328,8 @@ static void part_replace(struct cf_part *p)
     int r;
 
     cf_low_op(f, &p->low, PST_OP_CHUNK_REPLACE, p->chunk);
+    if (p->direct || p->version == 0) /* of nothing that was there before */
+        s->history = history(p);
     r = cf_encode(f->q->cf, &f->q->ctx, f->op->cont, op, &p->iov, s->gen, p->direct ? p->direct : s->plain, s->len,
                   s->stored, &p->used);
     if (r) {
@@ -346,6 +354,8 @@ void cf_part_granted(struct cf_part *p)
 {
     struct slot *s = p->wait.slot;
 
+    if (s && s->valid && s->history != history(p))
+        s->valid = false;
     if (!s) {
         part_end(p, -ENOMEM);
     } else if (p->frame->cancelled) {

@@ -35,7 +35,8 @@ struct slot {
     /* The owner's, and kept while idle: */
     bool valid; /* `plain` is the chunk at `version`, which is not 0 */
     uint64_t version, gen;
-    uint32_t len; /* bytes in plain; past them the chunk is zero */
+    uint64_t history; /* of the store below, as of then: after a loss it may give a version again */
+    uint32_t len;     /* bytes in plain; past them the chunk is zero */
     uint8_t *plain, *stored;
     uint32_t size;       /* of each of the two */
     struct list waiters; /* for this chunk */
