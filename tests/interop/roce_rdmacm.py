@@ -64,6 +64,21 @@ def game(guest, libraries, server, client, family, guest_serves, want):
     print(f"{client}: served by {'the kernel' if guest_serves else 'uroce'}, {time.monotonic() - begin:.1f} s", flush=True)
 
 
+def refused(guest, libraries):
+    """A port where nobody listens, both ways: the reason is "invalid service id", 8."""
+    for in_guest, address in ((False, rxe_guest.GUEST4), (True, rxe_guest.HOST4)):
+        command = f"rping -c -a {address} -C 1"
+        other = Here(f"rping -s -p 9999 -a {address}", libraries, 4) if in_guest else None
+        time.sleep(1)  # somebody has to be there to refuse
+        c = guest.open(command, TIMEOUT) if in_guest else Here(command, libraries, 4)
+        status, said = c.wait()
+        c.close()
+        if other:
+            other.close()
+        assert status != 0 and "RDMA_CM_EVENT_REJECTED, error 8" in said, f"{command}: {status}: {said}"
+    print("refusals have their reason", flush=True)
+
+
 def main():
     agent, libraries = sys.argv[1:3]
     extended = bool(os.environ.get("PENSTOCK_EXTENDED"))
@@ -80,6 +95,7 @@ def main():
             for family in families:
                 for guest_serves in (True, False):
                     game(guest, libraries, server, client, family, guest_serves, want)
+        refused(guest, libraries)
 
 
 main()
