@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""The drop-in library beside the distribution's: verbs_symbols.py LIBRARY.
+"""The drop-in libraries beside the distribution's: verbs_symbols.py LIBIBVERBS LIBRDMACM.
 
-The same names with the same versions, no more and no fewer; hidden versions ("NAME@VERSION", of before 2007) apart. The
-distribution's providers and librdmacm load on top of it with all symbols bound; ibv_devices and ibv_devinfo see the
-device.
+Each has the same names with the same versions, no more and no fewer; hidden versions ("NAME@VERSION", of before 2007)
+apart. The distribution's providers and librdmacm load on top with all symbols bound; names and rates are told alike;
+ibv_devices and ibv_devinfo see the device.
 """
 import os
 import pathlib
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-LIBRARY = pathlib.Path(sys.argv[1]).resolve()
+LIBRARY, RDMACM = (pathlib.Path(a).resolve() for a in sys.argv[1:])
 ENV = {**os.environ, "LD_LIBRARY_PATH": str(LIBRARY.parent), "LD_BIND_NOW": "1", "UROCE_HOLDER": "off"}
 
 
@@ -35,9 +35,10 @@ def stock(name):
 
 
 def the_symbols_are_the_distributions():
-    theirs, ours = exported(stock(LIBRARY.name)), exported(LIBRARY)
-    assert theirs == ours, f"missing: {sorted(theirs - ours)}; extra: {sorted(ours - theirs)}"
-    print(f"{len(ours)} symbols and versions, as the distribution's")
+    for library in (LIBRARY, RDMACM):
+        theirs, ours = exported(stock(library.name)), exported(library)
+        assert theirs == ours, f"{library.name}: missing: {sorted(theirs - ours)}; extra: {sorted(ours - theirs)}"
+        print(f"{library.name}: {len(ours)} symbols and versions, as the distribution's")
 
 
 def stock_libraries_load():
