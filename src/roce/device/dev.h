@@ -25,6 +25,9 @@
 
 #define DEV_ADDRESSES_MAX UROCE_GIDS_MAX
 #define DEV_BURST         64       /* packets taken from the engine or a port at once */
+#define DEV_BURST_MIN     16       /* so many received at once are a stream */
+#define DEV_LINGER_NS     100000u  /* so long the helper thread waits awake for more of one, */
+#define DEV_LINGER_MAX_NS 1000000u /* and looks for other work after that */
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       512      /* messages of the communication manager that wait; more are lost, as on a wire */
@@ -145,6 +148,8 @@ struct uroce_device {
     uint64_t fork_generation;
 
     /* drive.c */
+    atomic_uint bursts;             /* drives that received a good part of a run */
+    unsigned bursts_lingered;       /* the helper's own */
     atomic_bool unfinished;         /* a poll's drive ended with more to do, which nothing else tells */
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */

@@ -60,6 +60,8 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     }
     if (dev->nlinks)
         more |= dev_links_rx(dev, now, &got);
+    if (got >= DEV_BURST_MIN)
+        atomic_fetch_add_explicit(&dev->bursts, 1, memory_order_relaxed);
     if (dev->holder.slot)
         dev_rx_held(dev, now);
     more |= dev_cm_in(dev, now);

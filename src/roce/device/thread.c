@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -42,6 +43,26 @@ static void answer(struct uroce_device *dev)
             dev_stat_serve(dev, e[i].data.fd);
 }
 
+/*
+ * The next packets of a stream are waited for awake, for a little while: falling asleep and being woken costs both ends
+ * more, and where others wait for the core, much more. Whoever else wants it has it meanwhile.
+ */
+static void linger(struct uroce_device *dev, uint64_t now)
+{
+    unsigned seen = atomic_load(&dev->bursts);
+    uint64_t until = now + DEV_LINGER_NS, end = now + DEV_LINGER_MAX_NS;
+    bool stream = seen != dev->bursts_lingered;
+    while (stream && now < min_u64(until, end) && !stand_back_until(dev, now) && !atomic_load(&dev->stop)) {
+        sched_yield();
+        dev_drive_helper(dev);
+        now = now_ns();
+        if (atomic_load(&dev->bursts) != seen)
+            until = now + DEV_LINGER_NS;
+        seen = atomic_load(&dev->bursts);
+    }
+    dev->bursts_lingered = seen;
+}
+
 static void *run(void *arg)
 {
     struct uroce_device *dev = arg;
@@ -50,6 +71,7 @@ static void *run(void *arg)
         if (!back) {
             dev_sleep(dev, true, dev->helper_fd, UINT64_MAX);
             answer(dev);
+            linger(dev, now_ns());
             continue;
         }
         struct pollfd p = {.fd = dev->helper_fd, .events = POLLIN};
