@@ -74,14 +74,13 @@ class Programs:
                     out[1] = c.communicate(timeout=max(1, end - time.monotonic()))[0]
                 finally:
                     if c.poll() is None:
-                        c.kill()
+                        two_nets.end(c)
                         out[1] = c.communicate()[0]
                 again = c.returncode and refused and refused in out[1] and s.poll() is None and time.monotonic() < end
             out[0] = s.communicate(timeout=10)[0]
             status = (s.returncode, c.returncode)
         except subprocess.TimeoutExpired:
-            if s.poll() is None:
-                s.kill()
+            two_nets.end(s)
             out[0] = s.communicate()[0]
             status = ("time is over", s.returncode)
         if status != (0, 0):

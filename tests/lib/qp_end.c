@@ -15,7 +15,9 @@
 static void on_cq(void *ctx, void *user)
 {
     (void)user;
-    ((struct qend *)ctx)->cq_events++;
+    struct qend *q = ctx;
+    q->cq_events++;
+    q->room = q->qp ? qp_send_room(q->qp) : 0;
 }
 
 static void on_event(void *ctx, enum uroce_event_type type, void *user)

@@ -33,6 +33,7 @@ struct qend {
     const char *states[QEND_STATES]; /* the last steps of the responder, newest last */
     int nstates;
     int cq_events;
+    uint32_t room; /* in the send queue when the last of them came */
     void *mad_ctx;
     void (*mad)(void *ctx, const struct qp_path *from, const struct wire_pkt *pkt);
     enum qp_verdict (*payload)(struct qend *q, const struct qp_payload *p, uint64_t *ret_value, bool *ret_has);

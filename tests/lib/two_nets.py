@@ -40,6 +40,15 @@ def enter(mtu=1500):
     return Nets(mtu)
 
 
+def end(p):
+    """The program and whatever it has started."""
+    try:
+        os.killpg(p.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    p.wait()
+
+
 def sh(*argv):
     subprocess.run(argv, check=True)
 
@@ -82,7 +91,8 @@ class Nets:
 
     def popen(self, i, argv, env=None, user=65534, **args):
         """A program in namespace i as a plain user; it is killed when the test ends."""
-        p = subprocess.Popen(self.argv(i, argv, user), env=self.env(env), cwd=self.dir, **args)
+        # In a session of its own, so that what it starts can be ended with it.
+        p = subprocess.Popen(self.argv(i, argv, user), env=self.env(env), cwd=self.dir, start_new_session=True, **args)
         self.children.append(p)
         return p
 
@@ -97,9 +107,7 @@ class Nets:
     def close(self):
         atexit.unregister(self.close)
         for p in self.children:
-            if p.poll() is None:
-                p.kill()
-            p.wait()
+            end(p)
         self.other.send_signal(signal.SIGKILL)
         self.other.wait()
         subprocess.run(["rm", "-rf", self.dir], check=True)

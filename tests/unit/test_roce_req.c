@@ -504,6 +504,35 @@ static void a_local_invalidate_waits_for_what_was_posted_before(void **state)
     fx_close();
 }
 
+/* Who polls it in another thread posts at once, also into a queue of one. */
+static void a_place_in_the_queue_is_free_when_its_completion_is_told(void **state)
+{
+    struct uroce_send_wr wr;
+
+    (void)state;
+    fx_open(&(struct qend_opts){.wr = 1});
+    uint32_t all = qp_send_room(a.qp);
+    static const enum uroce_wr_opcode ops[] = {UROCE_WR_RDMA_WRITE, UROCE_WR_RDMA_READ};
+    for (size_t i = 0; i < ARRAY_SIZE(ops); i++) {
+        wr = fx_rdma(ops[i], 1, b.mem);
+        qp_cq_arm(a.scq, false);
+        assert_int_equal(qend_send(&a, &net, &wr, a.mem, 5000), 0);
+        fx_run();
+        assert_int_equal(fx_one(a.scq).status, UROCE_WC_SUCCESS);
+        assert_int_equal(a.cq_events, i + 1);
+        assert_int_equal(a.room, all);
+    }
+    /* And when it is flushed. */
+    struct uroce_qp_attr err = {.qp_state = UROCE_QPS_ERR};
+    assert_int_equal(qp_modify(a.qp, net.now, &err, UROCE_QP_STATE, NULL), 0);
+    qp_cq_arm(a.scq, false);
+    assert_int_equal(qend_send(&a, &net, &wr, a.mem, 10), 0);
+    fx_run();
+    assert_int_equal(fx_one(a.scq).status, UROCE_WC_WR_FLUSH_ERR);
+    assert_int_equal(a.room, all);
+    fx_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -527,6 +556,7 @@ int main(void)
         cmocka_unit_test(a_drained_queue_says_so_and_goes_on_later),
         cmocka_unit_test(an_overflow_breaks_the_completion_queue_and_its_queue_pairs),
         cmocka_unit_test(credits_keep_a_sender_from_running_into_rnr),
+        cmocka_unit_test(a_place_in_the_queue_is_free_when_its_completion_is_told),
         cmocka_unit_test(a_local_invalidate_waits_for_what_was_posted_before),
     };
 

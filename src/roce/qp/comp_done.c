@@ -28,26 +28,28 @@ bool comp_responds(const struct sq_wqe *w)
            w->opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* The oldest request is complete. */
+/*
+ * The oldest request is complete. Its place in the queue is free before that is told: who polls the completion, in
+ * another thread, may post at once.
+ */
 static void retire(struct qp *qp, const struct sq_wqe *w, enum uroce_wc_status status, uint32_t vendor)
 {
     struct requester *r = &qp->req;
-
-    if (status != UROCE_WC_SUCCESS || w->flags & UROCE_SEND_SIGNALED) {
-        struct uroce_wc wc = {.wr_id = w->wr_id,
-                              .status = status,
-                              .opcode = wc_opcode(w),
-                              .vendor_err = vendor,
-                              .byte_len = comp_responds(w) ? w->len : 0,
-                              .qp_num = qp->num};
-        if (r->has_value || w->has_value) { /* of a READ; of what was sent */
-            wc.slot_value = r->has_value ? r->value : w->value;
-            wc.wc_flags = UROCE_WC_SLOT_VALUE;
-        }
-        cq_push(qp->send_cq, &wc, false);
+    bool tell = status != UROCE_WC_SUCCESS || w->flags & UROCE_SEND_SIGNALED;
+    struct uroce_wc wc = {.wr_id = w->wr_id,
+                          .status = status,
+                          .opcode = wc_opcode(w),
+                          .vendor_err = vendor,
+                          .byte_len = comp_responds(w) ? w->len : 0,
+                          .qp_num = qp->num};
+    if (r->has_value || w->has_value) { /* of a READ; of what was sent */
+        wc.slot_value = r->has_value ? r->value : w->value;
+        wc.wc_flags = UROCE_WC_SLOT_VALUE;
     }
     r->has_value = false;
     atomic_store_explicit(&qp->sq.done, ++r->wqe_una, memory_order_release);
+    if (tell)
+        cq_push(qp->send_cq, &wc, false);
 }
 
 void comp_fail(struct qp *qp, struct sq_wqe *w, enum uroce_wc_status status, uint32_t vendor)

@@ -15,9 +15,9 @@ static void flush_send(struct qp *qp)
     if (!qp->sq.mem)
         return;
     while (done != atomic_load(&qp->sq.tail)) {
-        const struct sq_wqe *w = ring_at(&qp->sq, done);
-        flush_wc(qp, qp->send_cq, w->wr_id, UROCE_WC_SEND);
-        atomic_store_explicit(&qp->sq.done, ++done, memory_order_release);
+        uint64_t wr_id = ((const struct sq_wqe *)ring_at(&qp->sq, done))->wr_id;
+        atomic_store_explicit(&qp->sq.done, ++done, memory_order_release); /* free before it is told, as ever */
+        flush_wc(qp, qp->send_cq, wr_id, UROCE_WC_SEND);
     }
     qp->req.wqe_una = qp->req.wqe_next = qp->req.wqe_rtx = done;
     qp->req.off_next = 0;
