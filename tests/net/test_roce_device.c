@@ -287,6 +287,43 @@ static void a_passive_target_is_served_and_an_event_wakes(void **state)
     close_both(qa, qb);
 }
 
+/* A program that polls a few after each event gets all: those that are left are an event of their own. */
+static void what_a_poll_leaves_is_told(void **state)
+{
+    (void)state;
+    struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
+    open_both(&ca, &cb);
+    struct uroce_qp *qa = node_qp(&a, UROCE_QPT_RC, 16), *qb = node_qp(&b, UROCE_QPT_RC, 16);
+    join(qa, qb, 0, UROCE_MTU_4096);
+    assert_int_equal(uroce_req_notify_cq(a.cq, 0), 0);
+    for (uint64_t i = 0; i < 10; i++)
+        node_send(&a, qa, UROCE_WR_RDMA_WRITE, 0, 100, &b, 0, i);
+    struct uroce_counters c;
+    do { /* until all have come, with one event */
+        poll(NULL, 0, 1);
+        uroce_qp_counters(qb, &c);
+    } while (c.rx_pkts < 10);
+    poll(NULL, 0, 50);
+    int got = 0, events = 0;
+    for (; got < 10; events++) {
+        struct uroce_cq *cq;
+        void *context;
+        struct uroce_wc wc[3];
+        struct pollfd p = {.fd = uroce_channel_fd(a.channel), .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_int_equal(uroce_get_cq_event(a.channel, &cq, &context), 0);
+        uroce_ack_cq_events(cq, 1);
+        uroce_req_notify_cq(a.cq, 0);
+        int r = uroce_poll_cq(a.cq, 3, wc);
+        assert_true(r >= 0);
+        for (int i = 0; i < r; i++)
+            assert_int_equal(wc[i].wr_id, got + i);
+        got += r;
+    }
+    assert_true(events >= 4 && events <= 11);
+    close_both(qa, qb);
+}
+
 static void a_native_wait_sleeps_and_times_out(void **state)
 {
     (void)state;
@@ -539,6 +576,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(messages_by_xrc_arrive_in_the_queue_that_they_name),
         cmocka_unit_test(a_raw_socket_makes_the_icrc_count_in_full),
         cmocka_unit_test(a_passive_target_is_served_and_an_event_wakes),
+        cmocka_unit_test(what_a_poll_leaves_is_told),
         cmocka_unit_test(a_native_wait_sleeps_and_times_out),
         cmocka_unit_test(datagrams_arrive_with_their_network_header),
         cmocka_unit_test(a_group_lasts_until_its_last_member_leaves),

@@ -26,7 +26,7 @@ static int take_one(int fd)
 
 /* ---- completion channels ---- */
 
-/* From the engine, with dev->lock held. */
+/* From the engine, with dev->lock held; or from a poll, with cq->lock held. */
 void dev_cq_event(void *ctx, void *cq_user)
 {
     (void)ctx;

@@ -100,6 +100,14 @@ bool qp_cq_arm(struct qp_cq *cq, bool solicited_only)
     return atomic_load(&cq->prod) != atomic_load(&cq->cons);
 }
 
+bool qp_cq_left(struct qp_cq *cq)
+{
+    int armed = CQ_ARMED_ANY;
+    return atomic_load_explicit(&cq->armed, memory_order_relaxed) == CQ_ARMED_ANY &&
+           atomic_load(&cq->prod) != atomic_load(&cq->cons) &&
+           atomic_compare_exchange_strong(&cq->armed, &armed, CQ_UNARMED);
+}
+
 void cq_push(struct qp_cq *cq, const struct uroce_wc *wc, bool solicited)
 {
     uint32_t prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
