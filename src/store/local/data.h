@@ -42,7 +42,7 @@ struct data_state {
     struct map_cache *cache;
     struct swap_reserve swap;
     /* Try a read from the page cache before the queue's I/O: no context switch where it is there. Off in some tests. */
-    bool try_cached;
+    _Atomic bool try_cached;
     _Atomic uint32_t *seen; /* places of long reads, see queue.c */
     uint32_t nseen;
     struct queue *_Atomic now[DATA_NOW]; /* for reads in their callers' threads, see queue.c */
