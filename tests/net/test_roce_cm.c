@@ -15,10 +15,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -546,6 +549,57 @@ static void a_port_has_one_owner_on_an_address(void **state)
     close_both();
 }
 
+/* A process that connects, says so, and waits to be killed. */
+static void connect_and_wait(int fd)
+{
+    struct uroce_config cfg = {.addresses = "10.77.0.1", .congestion_control = -1};
+    struct uroce_cm_addr peer = addr_of("10.77.0.2", PORT);
+    struct uroce_cm_param p = {.qp_num = 0x4321, .private_data = "from here", .private_len = 9};
+    struct uroce_device *dev;
+    struct uroce_cm_channel *ch;
+    struct uroce_cm_event ev;
+    struct uroce_cm_id *id;
+    char err[256];
+    if (uroce_open(&cfg, &dev, err, sizeof err) || uroce_cm_channel_create(&ch) ||
+        uroce_cm_id_create(dev, ch, UROCE_CM_TCP, NULL, &id) || uroce_cm_resolve(id, NULL, &peer) ||
+        uroce_cm_connect(id, &p) || uroce_cm_get_event(ch, &ev) || ev.type != UROCE_CM_CONNECT_RESPONSE ||
+        uroce_cm_establish(id, NULL, 0) || write(fd, "c", 1) != 1)
+        _exit(1);
+    pause();
+    _exit(2);
+}
+
+static void a_killed_process_is_told_of_by_its_holder(void **state)
+{
+    (void)state;
+    if (!holder)
+        return;
+    char byte;
+    int fds[2], status;
+    open_both(NULL);
+    listen_at(UROCE_CM_TCP, 0);
+    assert_int_equal(pipe(fds), 0);
+    netns_enter(&ns, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        connect_and_wait(fds[1]);
+    }
+    struct uroce_cm_event ev = event(cb, UROCE_CM_CONNECT_REQUEST);
+    struct uroce_cm_param p = {.qp_num = 0x1234};
+    assert_int_equal(uroce_cm_accept(ev.id, &p), 0);
+    event(cb, UROCE_CM_ESTABLISHED);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(event(cb, UROCE_CM_DISCONNECTED).status, 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(uroce_cm_id_destroy(ev.id), 0);
+    close(fds[0]);
+    close(fds[1]);
+    close_both();
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -569,6 +623,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_connections_after_another_leave_nothing),
         cmocka_unit_test(many_connections_at_the_same_time),
         cmocka_unit_test(a_port_has_one_owner_on_an_address),
+        cmocka_unit_test(a_killed_process_is_told_of_by_its_holder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The holder: keeper and worker (see holder.h). Single-threaded, no state but slots and sockets. */
 #define LOG_COMPONENT "uroce"
 #include "holder_services.h"
+#include "holder_wills.h"
 #include "roce/device_holder.h"
 
 #include "base/log.h"
@@ -34,6 +35,7 @@ struct client {
     int sock;
     pid_t pid;
     uint32_t slot;       /* 0: has not joined yet */
+    bool left;           /* it has said so */
     struct queue *queue; /* when its socket was full once */
 };
 
@@ -41,6 +43,7 @@ struct client {
 struct shared {
     pid_t owner[HOLDER_SLOTS];
     struct holder_services services;
+    struct holder_wills wills;
 };
 
 struct holder {
@@ -80,6 +83,16 @@ static void empty(const struct holder *h, uint32_t slot)
             ;
 }
 
+/* The holder's own socket of an address; -1. */
+static int own_socket(void *ctx, const union uroce_gid *local)
+{
+    struct holder *h = ctx;
+    for (unsigned i = 0; i < h->nheld; i++)
+        if (!memcmp(&h->held[i].addr.gid, local, sizeof *local))
+            return h->held[i].fd[0];
+    return -1;
+}
+
 static bool is_free(struct holder *h, uint32_t slot, pid_t pid)
 {
     if (owner(h, slot))
@@ -103,6 +116,7 @@ static int take_slot(struct holder *h, struct client *c, uint32_t wanted, struct
             continue;
         empty(h, s);
         services_drop(&h->shared->services, s);
+        wills_end(&h->shared->wills, s, own_socket, h);
         h->shared->owner[s] = c->pid;
         c->slot = s;
         return 0;
@@ -169,8 +183,10 @@ static int hold_address(struct holder *h, const struct port_addr *addr, struct h
 static void drop_client(struct holder *h, struct client *c)
 {
     close(c->sock);
-    if (c->slot)
+    if (c->slot) {
         services_drop(&h->shared->services, c->slot);
+        wills_end(&h->shared->wills, c->slot, c->left ? NULL : own_socket, h);
+    }
     if (c->slot && !alive(c->pid))
         h->shared->owner[c->slot] = 0;
     free(c->queue);
@@ -230,6 +246,9 @@ static void serve_client(struct holder *h, struct client *c)
     } else if (!r && m.type == HOLDER_UNBIND && c->slot) {
         services_unbind(&h->shared->services, c->slot, &m);
         a.type = HOLDER_UNBIND;
+    } else if (!r && m.type == HOLDER_LEAVE) {
+        c->left = true;
+        return;
     } else {
         drop_client(h, c);
         return;
@@ -270,6 +289,7 @@ static void deliver(struct holder *h, const struct holder_msg *m)
         struct client *c = &h->clients[i];
         if (c->sock < 0 || !c->slot || (slot < HOLDER_SLOTS && c->slot != slot))
             continue;
+        wills_see(&h->shared->wills, c->slot, m);
         send_packet(c, m);
         if (slot != HOLDER_TO_ALL)
             return;

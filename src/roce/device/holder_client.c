@@ -267,6 +267,9 @@ bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_m
 
 void holder_client_leave(struct holder_client *c)
 {
+    struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_LEAVE};
+    if (c->sock >= 0)
+        holder_send(c->sock, &m, -1);
     if (c->sock >= 0)
         close(c->sock);
     c->sock = -1;

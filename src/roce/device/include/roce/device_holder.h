@@ -4,7 +4,8 @@
  * wants, and receives its own packets from then on; the holder is not on its path. Slot 0 is the holder's: what is sent
  * to QPN 1 (management datagrams) arrives there and is passed on to the process that it concerns: a hello by the slot
  * of its QPN; a message of the communication manager by the slot in our communication id, and a request by its service
- * id, which processes register (one that nobody has goes to any process, which refuses it).
+ * id, which processes register (one that nobody has goes to any process, which refuses it). It tells the peers of a
+ * process that was killed of the end of its connections.
  *
  * The holder is two processes: a keeper, which has all sockets open and does nothing, and a worker, which serves. Each
  * starts the other anew when that was killed; queue pairs that are connected do not notice, since the kernel's
@@ -39,6 +40,7 @@ enum holder_type {
     HOLDER_PACKET,  /* from the holder: from, to and data: a packet to QPN 1 */
     HOLDER_BIND,    /* to the holder: data is a holder_bind. Answer: the same with status */
     HOLDER_UNBIND,  /* likewise: from the answer on another process may have it */
+    HOLDER_LEAVE,   /* to the holder: the device is closed, and its connections are ended. Without it: killed */
 };
 
 /* A service id of the communication manager on addresses: requests to it go to that process. */
