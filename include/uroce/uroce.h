@@ -174,6 +174,11 @@ int uroce_cq_destroy(struct uroce_cq *cq);
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret);
 /* Completions that are there already: the device is not driven. */
 int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret);
+/*
+ * After a poll that may have left some: if the CQ is armed and has more, that is an event now. Adapters tell it, and
+ * programs that poll a few after each event rely on it; who polls until there are none need not call it.
+ */
+void uroce_cq_left(struct uroce_cq *cq);
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only);
 /* Like poll, but sleeps up to timeout_ns (UINT64_MAX: no limit) until one comes; spins for a bounded time before. */
 int uroce_wait_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret, uint64_t timeout_ns);

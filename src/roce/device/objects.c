@@ -225,10 +225,16 @@ int uroce_cq_destroy(struct uroce_cq *cq)
 static int poll_once(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     scoped_lock(&cq->lock);
-    int r = qp_cq_poll(cq->qp, n, ret);
-    if (r == n && n > 0 && cq->channel && qp_cq_left(cq->qp))
+    return qp_cq_poll(cq->qp, n, ret);
+}
+
+void uroce_cq_left(struct uroce_cq *cq)
+{
+    if (!cq->channel || dev_check_fork(cq->dev))
+        return;
+    scoped_lock(&cq->lock);
+    if (qp_cq_left(cq->qp))
         dev_cq_event(cq->dev, cq);
-    return r;
 }
 
 int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)

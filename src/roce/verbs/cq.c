@@ -138,8 +138,9 @@ int vb_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *ret)
             ret[done++].wc_flags &= ~(unsigned int)UROCE_WC_SLOT_VALUE;
         }
         if (got < want)
-            break;
+            return done;
     }
+    uroce_cq_left(native);
     return done;
 }
 

@@ -38,6 +38,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
+    uroce_cq_left(of(ex)->native);
     if (!of(ex)->single_threaded)
         pthread_mutex_unlock(&of(ex)->poll_lock);
 }

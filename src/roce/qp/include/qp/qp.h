@@ -232,10 +232,7 @@ int qp_cq_poll(struct qp_cq *cq, int n, struct uroce_wc *ret); /* number of comp
  * completions wait already (the caller polls again before it sleeps).
  */
 bool qp_cq_arm(struct qp_cq *cq, bool solicited_only);
-/*
- * After a poll that took all it had asked for: true, and no longer armed, if the CQ is armed for any completion and has
- * more. Then an event is due: programs that poll a few after each event (perftest) are told of what is left by adapters.
- */
+/* After a poll: true, and no longer armed, if the CQ is armed for any completion and has more. */
 bool qp_cq_left(struct qp_cq *cq);
 uint32_t qp_cq_size(const struct qp_cq *cq);
 
