@@ -100,10 +100,10 @@ static uint32_t take(struct program *p, struct node *n, uint32_t len)
     return at;
 }
 
-/* For one more message at least. */
+/* For one more message at least, and the place where it goes. */
 static bool has_room(const struct node *n)
 {
-    return n->used + MSG + 128 <= MEM;
+    return n->used + 2 * (MSG + 64) + 64 <= MEM;
 }
 
 /* ---- building ---- */
