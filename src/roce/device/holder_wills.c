@@ -24,10 +24,8 @@ static void note(struct holder_wills *w, uint32_t slot, const struct holder_msg 
 {
     struct holder_will *e = find(w, m, cm->local_id);
 
-    if (!e && w->n == HOLDER_WILLS)
-        return;
     if (!e)
-        e = &w->e[w->n++];
+        e = w->n < HOLDER_WILLS ? &w->e[w->n++] : &w->e[w->next++ % HOLDER_WILLS];
     *e = (struct holder_will){.local = m->to.gid,
                               .remote = m->from.gid,
                               .peer_id = cm->local_id,

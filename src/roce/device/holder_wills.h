@@ -7,10 +7,11 @@
 
 #include "roce/device_holder.h"
 
-#define HOLDER_WILLS 4096u /* connections of all processes; of more the peers find out by traffic */
+#define HOLDER_WILLS 4096u /* connections of all processes; of others the peers find out by traffic */
 
 struct holder_wills {
     uint32_t n;
+    uint32_t next; /* when it is full: whose place the next one takes, since some are over without a message to us */
     struct holder_will {
         union uroce_gid local, remote;
         uint32_t peer_id, our_id, peer_qpn; /* our_id 0: asked for, not connected */
