@@ -3,30 +3,53 @@
 #include "roce/wire_gid.h"
 #include "uroce/uroce.h"
 
-#include <stdio.h>
+#include "base/util.h"
 
-static void print_gid(unsigned index, const union uroce_gid *g)
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+/* The interface's name and its MTU. */
+static void print_interface(unsigned int index)
 {
-    char text[WIRE_GID_TEXT];
-    printf("  gid %-3u %s, RoCE v2\n", index, wire_gid_text(g, text));
+    struct ifreq r = {0};
+    cleanup_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (!if_indextoname(index, r.ifr_name))
+        return;
+    printf("  %s", r.ifr_name);
+    if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &r) == 0)
+        printf(", link MTU %d", r.ifr_mtu);
 }
 
-static int show_device(const char *name)
+static void print_gid(unsigned index, const union uroce_gid *g, unsigned interface)
+{
+    char text[WIRE_GID_TEXT];
+    printf("  gid %-3u %s, RoCE v2", index, wire_gid_text(g, text));
+    print_interface(interface);
+    putchar('\n');
+}
+
+static int show_device(const struct uroce_device_info *info)
 {
     struct uroce_device *dev;
     struct uroce_device_attr a;
-    union uroce_gid g;
     char err[256];
-    struct uroce_config c = {.name = name, .congestion_control = -1};
+    struct uroce_config c = {.name = info->name, .congestion_control = -1};
     int r = uroce_open(&c, &dev, err, sizeof err);
     if (r) {
         fprintf(stderr, "uroce devices: %s\n", err);
         return 1;
     }
     uroce_query_device(dev, &a);
-    printf("%s  RDMA over UDP in user space, MTU %u, up to %u queue pairs\n", a.name, 128u << a.active_mtu, a.max_qp);
-    for (unsigned i = 0; uroce_query_gid(dev, i, &g) == 0; i++)
-        print_gid(i, &g);
+    uint8_t g[8];
+    memcpy(g, &a.node_guid, sizeof g);
+    printf("%s  RDMA over UDP in user space, MTU %u, up to %u queue pairs\n"
+           "  guid    %02x%02x:%02x%02x:%02x%02x:%02x%02x\n",
+           a.name, 128u << a.active_mtu, a.max_qp, g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7]);
+    for (unsigned i = 0; i < info->gids; i++)
+        print_gid(i, &info->gid[i].gid, info->gid[i].interface);
     uroce_close(dev);
     return 0;
 }
@@ -44,6 +67,6 @@ int cmd_devices(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < n; i++)
-        failed |= show_device(d[i].name);
+        failed |= show_device(&d[i]);
     return failed;
 }

@@ -46,6 +46,12 @@ assert r.returncode == 0 and "uroce run -- PROGRAM" in r.stdout, r
 for i, text in enumerate(("10.77.0.1", "fd77::1", "fe80::", "127.0.0.1", "::1")):
     says(r, "ok", text, f"GID {i}", "comes back")
 says(r, "note", "va: MTU 1500", "1024", "ip link set va mtu 4300")
+# The devices as they are: names, GUIDs, addresses with their interfaces.
+r = nets.run(0, [uroce, "devices"], env={"UROCE_HOLDER": "off", "UROCE_DEVICES": "one=fd77::1,10.77.0.1;two=127.0.0.1"})
+lines = [" ".join(line.split()) for line in r.stdout.splitlines()]
+assert r.returncode == 0 and [line.split()[0] for line in lines] == ["one", "guid", "gid", "gid", "two", "guid", "gid"], r
+assert lines[2] == "gid 0 fd77::1, RoCE v2 va, link MTU 1500" and lines[6].startswith("gid 0 127.0.0.1, RoCE v2 lo,"), r
+
 says(doctor("no-such-program"), "BAD", "no-such-program", "no such program")
 says(doctor(UROCE_ADDRESS="10.9.9.9"), "BAD", "UROCE_ADDRESS", "10.9.9.9", "ip address")
 says(doctor(UROCE_DEVICES="10.9.9.9"), "BAD", "UROCE_DEVICES", "NAME=ADDRESS")
