@@ -155,7 +155,7 @@ enum uroce_cm_bind_flags {
  * this or another process of the device's holder.
  */
 int uroce_cm_bind(struct uroce_cm_id *id, const struct uroce_cm_addr *local, unsigned int flags);
-/* backlog: requests that may wait to be taken; 0: 1024. Further ones are not answered, so that they come again. */
+/* backlog: requests that may wait to be taken; 0: 1024. Further ones are asked to come again. */
 int uroce_cm_listen(struct uroce_cm_id *id, int backlog);
 
 /*

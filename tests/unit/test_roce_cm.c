@@ -465,8 +465,15 @@ static void a_full_backlog_lets_requests_come_again(void **state)
         connecting(UROCE_CM_TCP, 7174, i);
     carry();
     assert_int_equal(B.events, 2);
+    for (unsigned i = 0; i < 200; i++) { /* as long as it takes */
+        now += 250 * MS;
+        cm_tick(A.e, now);
+        carry();
+    }
+    assert_int_equal(A.events, 0);
+    assert_int_equal(B.events, 2);
     cm_taken(B.new_id);
-    now += 150 * MS;
+    now += 6000 * MS;
     cm_tick(A.e, now);
     carry();
     assert_int_equal(B.events, 3);

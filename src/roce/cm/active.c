@@ -212,7 +212,9 @@ void cm_req_sent(struct cm_id *id, const struct cm_msg *msg)
         /* It lives: from the begin again after the wait. */
         if (m->mra.answered == WIRE_CM_ANSWERED_REQ) {
             id->tries = 0;
-            cm_timer_set(id, id->e->now + min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS));
+            uint64_t wait = min_u64(4096ull << m->mra.service_timeout, CM_MRA_WAIT_MAX_NS);
+            /* Not all at the same time, if there are many. */
+            cm_timer_set(id, id->e->now + wait + rng_below(&id->e->rng, wait / 2 + 1));
         }
         break;
     case WIRE_CM_REJ:

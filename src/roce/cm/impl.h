@@ -135,6 +135,8 @@ void cm_reply_rej(struct cm_engine *e, const struct cm_msg *msg, uint8_t answere
 void cm_reply_rej_info(struct cm_engine *e, const struct cm_msg *msg, uint8_t answered, uint16_t reason,
                        const uint8_t *info, uint8_t len);
 void cm_reply_drep(struct cm_engine *e, const struct cm_msg *msg);
+/* To a request that has no id yet: not now. */
+void cm_reply_busy(struct cm_engine *e, const struct cm_msg *msg);
 void cm_reply_mra(const struct cm_id *id, uint8_t answered);
 
 /* ---- events ---- */

@@ -30,6 +30,9 @@
 /* What was refused or answered by SIDR is known for so long: the peer's last repetition is over by then. */
 #define CM_ANSWER_HOLD_NS (10000 * CM_MS)
 
+/* What an MRA asks for when the backlog is full: 4.096 us * 2^15, 134 ms. */
+#define CM_BUSY_TIMEOUT 15u
+
 #define CM_IDS_DEFAULT 65536u
 #define CM_BACKLOG     1024u
 #define CM_REPLIES     256u /* stateless answers that wait to be sent; more are lost, as on a wire */

@@ -60,6 +60,15 @@ void cm_reply_drep(struct cm_engine *e, const struct cm_msg *msg)
     cm_reply_mad(e, msg->path, &m);
 }
 
+void cm_reply_busy(struct cm_engine *e, const struct cm_msg *msg)
+{
+    struct wire_cm m = {.attr = WIRE_CM_MRA, .tid = msg->m.tid, .remote_id = msg->m.local_id};
+
+    m.mra.answered = WIRE_CM_ANSWERED_REQ;
+    m.mra.service_timeout = CM_BUSY_TIMEOUT;
+    cm_reply_mad(e, msg->path, &m);
+}
+
 void cm_reply_mra(const struct cm_id *id, uint8_t answered)
 {
     struct wire_cm m = cm_msg_begin(id, WIRE_CM_MRA);

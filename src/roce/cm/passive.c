@@ -98,8 +98,9 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
         .ece = {.vendor_id = q->vendor_id, .options = msg->m.attr_mod},
     };
 
-    if (listener->waiting >= listener->backlog) { /* it comes again */
+    if (listener->waiting >= listener->backlog) { /* it comes again, as often as that takes */
         e->st.dropped++;
+        cm_reply_busy(e, msg);
         return;
     }
     id = cm_table_new(e, listener->space);
