@@ -24,7 +24,7 @@ env = {"HOME": home, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PENSTOCK_RUN_DIR"
        "CCACHE_DIR": os.environ.get("CCACHE_DIR", os.path.expanduser("~/.cache/ccache"))}
 os.mkdir(env["PENSTOCK_RUN_DIR"], 0o700)
 # A network namespace of its own: the README uses the default port, which a server of this machine may have.
-command = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec bash -m -c \"$0\"", script]
+command = [str(ROOT / "tests/lib/own_net.sh"), "bash", "-m", "-c", script]
 try:
     done = subprocess.run(command, cwd=home, env=env, stdin=subprocess.DEVNULL, timeout=1200)
 finally:
