@@ -195,6 +195,12 @@ void rq_conn_step(struct rqueue *q, uint64_t now)
 
     if (c->state == CONN_TICKET && atomic_load(&c->ticket_ready))
         connect_now(q);
+    /*
+     * It served the session before. A server that was killed, or cut off, says nothing of that: with RDMA an idle
+     * connection to it stays up for good, and what was asked over it would never be answered.
+     */
+    if ((c->state == CONN_UP || c->state == CONN_CONNECTING) && c->epoch != session_epoch(q->r->session))
+        rq_conn_end(q);
     if (c->state == CONN_DOWN && now >= c->retry_at_ns && !q->broken && !list_empty(&q->waiting))
         want_ticket(q);
 }
