@@ -19,6 +19,7 @@
 #define KEEP_S     (30 * 24 * 3600)
 #define TEXT_MAX   4096
 #define REMOVE_FDS 16
+#define BASES      10 /* names that are tried in /tmp */
 
 /* ---- trees ---- */
 
@@ -90,30 +91,44 @@ static bool is_whole(const char *dir, const struct view_files *f)
 
 /* ---- the directory of views ---- */
 
+/* 0; -EPERM: it is another's, or others may enter; -errno. */
+static int own_dir(const char *dir)
+{
+    struct stat st;
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return -errno;
+    return lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) ? -EPERM : 0;
+}
+
+/*
+ * In /tmp the first name that is this user's, or free: in a user namespace this user has the number of another, whose
+ * directory may be there.
+ */
 static int base_dir(char *ret, size_t size, char *err, size_t err_size)
 {
     const char *run = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
-    struct stat st;
-    int n;
-    if (run && run[0] == '/' && access(run, W_OK) == 0)
-        n = snprintf(ret, size, "%s/uroce", run);
-    else
-        n = snprintf(ret, size, "%s/uroce-%u", tmp && tmp[0] == '/' ? tmp : "/tmp", (unsigned)geteuid());
-    /* "/view-", 16 digits */
-    if (n < 0 || n + 22 > DIR_MAX) {
-        snprintf(err, err_size, "XDG_RUNTIME_DIR or TMPDIR is too long: the view of the devices has no room there");
-        return -ENAMETOOLONG;
+    bool runtime = run && run[0] == '/' && access(run, W_OK) == 0;
+    int n, r = -EPERM;
+    for (int i = 0; i < (runtime ? 1 : BASES) && r == -EPERM; i++) {
+        char suffix[16] = "";
+        if (i)
+            snprintf(suffix, sizeof suffix, ".%d", i);
+        if (runtime)
+            n = snprintf(ret, size, "%s/uroce", run);
+        else
+            n = snprintf(ret, size, "%s/uroce-%u%s", tmp && tmp[0] == '/' ? tmp : "/tmp", (unsigned)geteuid(), suffix);
+        /* "/view-", 16 digits */
+        if (n < 0 || n + 22 > DIR_MAX) {
+            snprintf(err, err_size, "XDG_RUNTIME_DIR or TMPDIR is too long: the view of the devices has no room there");
+            return -ENAMETOOLONG;
+        }
+        r = own_dir(ret);
     }
-    if (mkdir(ret, 0700) && errno != EEXIST) {
-        int e = errno;
-        snprintf(err, err_size, "%s: %s: set TMPDIR to a directory of yours", ret, strerror(e));
-        return -e;
-    }
-    if (lstat(ret, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)) {
+    if (r == -EPERM)
         snprintf(err, err_size, "%s is not a directory of this user's alone: remove it, or set TMPDIR", ret);
-        return -EPERM;
-    }
-    return 0;
+    else if (r)
+        snprintf(err, err_size, "%s: %s: set TMPDIR to a directory of yours", ret, strerror(-r));
+    return r;
 }
 
 /* What nobody has asked for in a long time, and what was left by a program that was killed here. */

@@ -3,6 +3,7 @@
 
 Usage: verbs_pingpong.py UROCE
 """
+import os
 import pathlib
 import re
 import subprocess
@@ -70,7 +71,8 @@ while not p.listens(s, PORT):
 p.run(["sh", "-c", shell], i=1, options=["--capture", "all.pcapng"], env=programs.UDP)
 assert s.wait(30) == 0
 read = subprocess.run(["tshark", "-r", f"{p.nets.dir}/all.pcapng", "-T", "fields", "-e", "ip.src", "-e", "ipv6.src", "-e",
-                       "infiniband.bth.opcode"], capture_output=True, text=True, check=True).stdout
+                       "infiniband.bth.opcode"], capture_output=True, text=True, check=True,
+                      env={**os.environ, "HOME": p.nets.dir}).stdout  # it fails in a home that it cannot read
 rows = [line.split("\t") for line in read.splitlines()]
 for source in two_nets.ADDRESS:
     assert any(r[0] == source and r[2] in ("0", "4") for r in rows), read  # RC SEND first or only

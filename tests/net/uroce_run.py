@@ -131,9 +131,14 @@ for p in many:
     assert p.communicate()[0] == "0000:0000:0000:0000:0000:0000:0000:0001\n" and p.returncode == 0
 left = [n for n in os.listdir(os.path.dirname(first)) if not n.startswith("view-")]
 assert not left, left
-os.chmod(os.path.dirname(first), 0o755)
-refused(run(*where), 1, os.path.dirname(first), "not a directory of this user's alone", "TMPDIR")
-os.chmod(os.path.dirname(first), 0o700)
+base = os.path.dirname(first)
+os.chmod(base, 0o755)
+assert run(*where).stdout.strip() == first.replace(base, base + ".1")
+os.chmod(base + ".1", 0o755)
+for i in range(2, 10):
+    os.mkdir(f"{base}.{i}")
+refused(run(*where), 1, base, "not a directory of this user's alone", "TMPDIR")
+os.chmod(base, 0o700)
 runtime = pathlib.Path(nets.dir) / "runtime"
 runtime.mkdir()
 os.chmod(runtime, 0o777)
