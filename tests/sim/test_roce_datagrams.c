@@ -412,7 +412,7 @@ static void count_missing(struct program *p)
             const struct op *op = &p->pair[i].op[k];
             if (op->opcode == UROCE_WR_RDMA_WRITE)
                 totals.writes++;
-            else if (!op->bad && !(p->pair[i].dead))
+            else if (!op->bad && !p->pair[i].dead && op->len >= 16) /* short ones may be taken for another's */
                 missing += !op->told;
         }
     for (int i = 0; i < p->nnodes; i++) {
