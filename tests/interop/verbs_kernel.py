@@ -61,7 +61,6 @@ def game(guest, uroce, kind, family, more, guest_serves, tmp):
 
 
 def main():
-    os.environ.pop("LD_LIBRARY_PATH", None)  # Meson's, of the drop-ins: the guest's programs are to have the system's
     rng = programs.rng()
     agent, uroce = sys.argv[1], os.path.abspath(sys.argv[2])
     with rxe_guest.Guest([agent]) as guest, tempfile.TemporaryDirectory(prefix="pst-rxe-") as tmp:

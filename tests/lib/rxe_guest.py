@@ -133,7 +133,9 @@ def kernel():
 # ---- the guest's file system ----
 
 def libraries(program):
-    out = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+    # Meson's environment may name our drop-in libraries: the guest has the system's.
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    out = subprocess.run(["ldd", program], capture_output=True, text=True, env=env).stdout
     assert "not found" not in out, out
     return re.findall(r"(/\S+) \(0x", out)
 
