@@ -148,7 +148,11 @@ int fab_conn_open(struct fab_conn *c, struct fi_info *info)
 
     if (s->f->bounded_cq && s->cq_used + cqes > s->cq_size)
         return -EUSERS;
-    r = slots_new(c, credits + FAB_EXTRA_RECVS, credits);
+    /*
+     * Twice the credits to send from: a peer's answer brings its credit, and RDMA's acknowledgement of what it answers
+     * may come after that.
+     */
+    r = slots_new(c, credits + FAB_EXTRA_RECVS, 2 * credits);
     if (r)
         return r;
     c->counted = true;

@@ -46,7 +46,7 @@ struct fab_config {
     bool require_rdma;    /* -ENODEV with a reason instead of a provider without RDMA */
     /*
      * 0: FAB_CREDITS; at most FAB_CREDITS_MAX and what the provider's receive queue holds. A connection has the smaller
-     * number of both sides. A credit costs 16 KiB of address space in each connection, touched when used.
+     * number of both sides. A credit costs 24 KiB of address space in each connection, touched when used.
      */
     uint32_t credits;
     uint32_t spin_us;      /* busy polling before sleeping in fab_progress; UINT32_MAX: never sleep; 0: FAB_SPIN_US */
