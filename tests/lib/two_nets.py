@@ -86,7 +86,9 @@ class Nets:
         return [*self.where(i), *DIE, *who, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", *map(str, argv)]
 
     def env(self, env):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("UROCE_", "LD_")) and k != "XDG_RUNTIME_DIR"}
+        # MALLOC_PERTURB_ of Meson's ends programs that use what they have freed, as rping does at its end.
+        ours = ("UROCE_", "LD_", "MALLOC_", "XDG_RUNTIME_DIR")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         return {**clean, "HOME": self.dir, **(env or {})}
 
     def popen(self, i, argv, env=None, user=65534, **args):
