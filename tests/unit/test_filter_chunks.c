@@ -504,9 +504,12 @@ static void search_memory(pid_t pid)
     mem = open(path, O_RDONLY | O_CLOEXEC);
     assert_non_null(maps);
     assert_true(mem >= 0);
-    while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%llx-%llx %c", &from, &to, &r) == 3 && r == 'r' && !strstr(line, "[vvar]"))
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%llx-%llx %c", &from, &to, &r) != 3 || r != 'r' || strstr(line, "[vvar]"))
+            continue;
+        if (to - from < 64ull << 30) /* what is larger is a sanitizer's map of all memory, terabytes that hold no data */
             search_range(mem, from, to);
+    }
     fclose(maps);
     close(mem);
 }
