@@ -3,9 +3,10 @@
  * receive completes exactly once and in order; what a receive tells is a message that was sent there, whole; no byte of
  * memory changes but those that a receive or a WRITE may; and over a network without faults nothing is missing.
  *
- * PENSTOCK_SEED=n runs that one program. PENSTOCK_EXTENDED=1: 100,000 of them.
+ * PENSTOCK_COUNT=1 PENSTOCK_SEED=n runs one program. PENSTOCK_EXTENDED=1: 100,000.
  */
 #include "qp_net.h"
+#include "seeds.h"
 
 #include "base/util.h"
 
@@ -72,7 +73,7 @@ static struct {
 static void fail_at(const struct program *p, const char *what, int line)
 {
     fflush(stdout);
-    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_SEED=%llu %s\n", line, what,
+    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line, what,
             (unsigned long long)p->net.now, (unsigned long long)p->seed, program_invocation_name);
     abort();
 }
@@ -464,16 +465,15 @@ static void run(uint64_t seed)
 
 static void random_datagrams_complete_once_and_arrive_whole_or_not_at_all(void **state)
 {
-    const char *seed = getenv("PENSTOCK_SEED");
-    uint64_t base = seed ? strtoull(seed, NULL, 0) : now_ns(), n = getenv("PENSTOCK_EXTENDED") ? 100000 : 500;
+    struct seeds s = seeds_wanted(500, 100000);
     (void)state;
-    printf("seed %llu\n", (unsigned long long)base);
-    for (uint64_t i = 0; i < (seed ? 1 : n); i++)
-        run(base + i);
+    printf("seed %llu\n", (unsigned long long)s.base);
+    for (uint64_t i = 0; i < s.n; i++)
+        run(s.base + i);
     printf("%llu requests, %llu failed; %llu receives, %llu WRITEs, %llu messages lost\n",
            (unsigned long long)totals.sent, (unsigned long long)totals.failed, (unsigned long long)totals.received,
            (unsigned long long)totals.writes, (unsigned long long)totals.missing);
-    if (!seed)
+    if (s.many)
         assert_true(totals.sent && totals.failed && totals.received && totals.writes && totals.missing);
 }
 

@@ -3,9 +3,10 @@
  * in order, with the right status and bytes; memory outside of its targets never changes; no atomic is applied twice;
  * once nothing is lost any more, all is done within a bound.
  *
- * PENSTOCK_SEED=n runs that one program. PENSTOCK_EXTENDED=1: 100,000 of them.
+ * PENSTOCK_COUNT=1 PENSTOCK_SEED=n runs one program. PENSTOCK_EXTENDED=1: 100,000.
  */
 #include "roce_model.h"
+#include "seeds.h"
 
 #include "base/util.h"
 
@@ -27,7 +28,7 @@ struct rm_totals rm_totals;
 void rm_fail(const struct rm *m, const char *what, int line)
 {
     fflush(stdout);
-    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_SEED=%llu %s\n", line, what,
+    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line, what,
             (unsigned long long)m->net.now, (unsigned long long)m->seed, program_invocation_name);
     abort();
 }
@@ -366,14 +367,13 @@ void rm_run(uint64_t seed)
 
 static void random_programs_complete_exactly_once_with_the_right_bytes(void **state)
 {
-    const char *seed = getenv("PENSTOCK_SEED");
-    uint64_t base = seed ? strtoull(seed, NULL, 0) : now_ns(), n = getenv("PENSTOCK_EXTENDED") ? 100000 : 2000;
+    struct seeds s = seeds_wanted(2000, 100000);
     struct rm_totals *t = &rm_totals;
 
     (void)state;
-    printf("seed %llu\n", (unsigned long long)base);
-    for (uint64_t i = 0; i < (seed ? 1 : n); i++)
-        rm_run(base + i);
+    printf("seed %llu\n", (unsigned long long)s.base);
+    for (uint64_t i = 0; i < s.n; i++)
+        rm_run(s.base + i);
     printf("%llu connections by XRC, %llu that moved; %llu requests, %llu failed, %llu connections lost; %llu packets, "
            "%llu sent again, %llu time-outs, %llu RNR "
            "NAKs, "
@@ -382,7 +382,7 @@ static void random_programs_complete_exactly_once_with_the_right_bytes(void **st
            (unsigned long long)t->failed, (unsigned long long)t->dead, (unsigned long long)t->packets,
            (unsigned long long)t->retransmits, (unsigned long long)t->timeouts, (unsigned long long)t->rnr,
            (unsigned long long)t->naks, (unsigned long long)t->sacks, (unsigned long long)t->dups);
-    if (!seed)
+    if (s.many)
         assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved);
 }
 
