@@ -167,8 +167,8 @@ static struct fab_conn *find(struct fab_shard *s, const struct fid *fid)
     return NULL;
 }
 
-/* 0: the request was accepted; else it is to be refused. */
-static int accept_one(struct fab_shard *s, struct fi_info *info, const void *data, size_t len)
+/* 0: the request was accepted; else it is to be refused. ret_made: an endpoint was made from it. */
+static int accept_one(struct fab_shard *s, struct fi_info *info, const void *data, size_t len, bool *ret_made)
 {
     struct fab_hello theirs, ours;
     struct fab_conn *c;
@@ -195,6 +195,7 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
     }
     c->announced = true;
     r = c->state == FAB_CLOSING ? -ECANCELED : fab_conn_open(c, info);
+    *ret_made = c->ep != NULL;
     if (!r) {
         hello_make(s, &ours);
         r = fi_accept(c->ep, &ours, sizeof ours);
@@ -209,9 +210,17 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
 
 static void on_request(struct fab_shard *s, const union cm_event *ev, size_t len)
 {
-    if (accept_one(s, ev->e.info, ev->e.data, len)) {
+    struct fid_ep *ep = NULL;
+    bool made = false;
+
+    if (accept_one(s, ev->e.info, ev->e.data, len, &made)) {
+        /* verbs of 1.17 forgets the request's rdma_cm id, unless it belongs to an endpoint (which is no queue pair yet). */
+        if (s->f->facts.rdma && !made && fi_endpoint(s->domain, ev->e.info, &ep, NULL))
+            ep = NULL;
         /* Also when an endpoint was made from it: that frees the request in every provider. */
         (void)fi_reject(s->pep, ev->e.info->handle, NULL, 0);
+        if (ep)
+            (void)fi_close(&ep->fid);
     }
     s->f->lib->freeinfo(ev->e.info);
 }
