@@ -83,7 +83,12 @@ static int choose(const struct fab_lib *lib, const struct fab_config *cfg, const
     r = try_provider(lib, want ? want : "verbs", cfg->device, ret);
     if (r == -ENODEV && !want && !cfg->require_rdma)
         r = try_provider(lib, "tcp", cfg->device, ret);
-    if (r == -ENODEV && want)
+    if (r == -ENODEV && want && is_rdma(want) && !strcmp(fab_verbs_name(), "uroce"))
+        snprintf(err, size,
+                 "verbs on uroce is not usable here (device: %s): libfabric's verbs needs an address that is not loopback; "
+                 "`uroce doctor` says what else may be in the way; or set provider = tcp",
+                 device);
+    else if (r == -ENODEV && want)
         snprintf(err, size,
                  "libfabric's provider %s is not usable here (device: %s): see `fi_info -p %s -t FI_EP_MSG`, "
                  "or set provider = tcp",

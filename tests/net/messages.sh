@@ -2,7 +2,7 @@
 # What a user reads who has got something wrong: for each kind of mistake one line, which names the thing and what to do,
 # and the exit code of the manual. The table: exit code, words that the line has, the command.
 . "$(dirname "$0")/../lib/serve.sh"
-RUN=()   # before the command: another user
+RUN=()   # before the command: another user, another machine
 ROWS=0
 
 # wrong CODE WORDS ARGS...
@@ -215,6 +215,11 @@ if [ "$(id -u)" -eq 0 ]; then
 5 | Permission denied | ls "local:$T/local"
 5 | Permission denied | check "$T/store"
 5 | Permission denied | tls init "$T/x"
+ROWS
+    say "a machine that has nothing but loopback"
+    RUN=(unshare --net sh -c 'ip link set lo up && exec "$@"' sh)
+    table <<'ROWS'
+1 | libfabric's verbs needs an address that is not loopback | serve --dev "$T/lone" --metrics off --provider uroce
 ROWS
 fi
 say "passed: $ROWS messages"
