@@ -204,13 +204,7 @@ int cmd_doctor(int argc, char **argv)
 {
     if (argc > 1 || (argc == 1 && argv[0][0] == '-'))
         return usage_error("doctor", "it takes a program, or nothing");
-    /* As `uroce run` does: this very command serves as the holder. */
-    char self[PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (len > 0 && !getenv("UROCE_HOLDER")) {
-        self[len] = '\0';
-        setenv("UROCE_HOLDER", self, 1);
-    }
+    program_is_holder(); /* as `uroce run` does */
     if (argc == 1)
         look_at_program(argv[0]);
     look_at_libraries();

@@ -141,7 +141,7 @@ static int set_environment(const struct run *run, const char *program)
 {
     struct uroce_device_info devices[UROCE_DEVICES_MAX];
     struct program_libraries lib;
-    char err[512], view[PATH_MAX], self[PATH_MAX];
+    char err[512], view[PATH_MAX];
     int r = program_libraries(&lib, err, sizeof err);
     if (r)
         return say(run, 1, err);
@@ -157,12 +157,8 @@ static int set_environment(const struct run *run, const char *program)
         fprintf(stderr, "uroce %s: %s: %s\n", run->command, run->capture, strerror(-r));
         return 1;
     }
-    ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (len > 0 && !getenv("UROCE_HOLDER")) {
-        self[len] = '\0';
-        setenv("UROCE_HOLDER", self, 1);
-    }
-    r = r ? r : setenv("UROCE_SYSFS", view, 1) ? -errno : 0;
+    program_is_holder();
+    r = setenv("UROCE_SYSFS", view, 1) ? -errno : 0;
     r = r ? r : join("LD_LIBRARY_PATH", lib.dir, ":", true);
     r = r ? r : set_preload(&lib, program);
     if (r)

@@ -153,7 +153,21 @@ int program_check(const char *path, char *err, size_t err_size)
     return 0;
 }
 
-/* ---- our libraries ---- */
+/* ---- our own program and libraries ---- */
+
+static void own_path(char ret[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+    ret[n < 0 ? 0 : n] = '\0';
+}
+
+void program_is_holder(void)
+{
+    char self[PATH_MAX];
+    own_path(self);
+    if (*self)
+        setenv("UROCE_HOLDER", self, 0);
+}
 
 static bool has(const char *dir, const char *file)
 {
@@ -165,8 +179,7 @@ static bool has(const char *dir, const char *file)
 int program_libraries(struct program_libraries *ret, char *err, size_t err_size)
 {
     char self[PATH_MAX], dir[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n < 0 ? 0 : n] = '\0';
+    own_path(self);
     char *slash = strrchr(self, '/');
     if (slash)
         *slash = '\0';

@@ -19,6 +19,9 @@ int program_check(const char *path, char *err, size_t err_size);
  */
 bool program_has_rpath(const char *path);
 
+/* Devices of this process, and of the program that it becomes, start this very command if they need a holder. */
+void program_is_holder(void);
+
 /* The drop-in libraries and the preload, installed or in the build tree of this very command. */
 struct program_libraries {
     char dir[256];     /* has libibverbs.so.1 */
