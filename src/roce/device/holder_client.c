@@ -76,12 +76,10 @@ static bool beside(char *ret, size_t size)
     return n > 0 && (size_t)n < size && can_run(ret);
 }
 
-/* The program that can be a holder: NULL: there is none, or it is not wanted. */
+/* The program that can be a holder; NULL: there is none. */
 static const char *program(char buf[PATH_MAX])
 {
     const char *p = getenv("UROCE_HOLDER");
-    if (p && strcmp(p, "off") == 0)
-        return NULL;
     if (p && *p)
         return can_run(p) ? p : NULL;
     if (beside(buf, PATH_MAX))
