@@ -182,9 +182,8 @@ void dev_meet_close(struct dev_meet *m)
 
 static bool is_this_users(int sock)
 {
-    struct ucred who;
-    socklen_t len = sizeof who;
-    return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == geteuid();
+    uid_t uid;
+    return holder_peer(sock, &uid, NULL) == 0 && uid == geteuid();
 }
 
 /* Cuts a path that has the form of ours in two; false: it has not. */
