@@ -474,6 +474,12 @@ void dev_subject_done(struct dev_subject *s);
 /* uroce_qp_transport, with dev->lock held. */
 int dev_transport(struct uroce_qp *qp, struct uroce_qp_transport *ret);
 void dev_group_left(void *ctx, const union uroce_gid *group);
+/* The queue pair of that number; NULL. dev->lock held. */
+static inline struct uroce_qp *dev_qp(const struct uroce_device *dev, uint32_t qpn)
+{
+    struct uroce_qp *qp = dev->by_qpn[qpn & 0xffff];
+    return qp && qp_num(qp->qp) == qpn ? qp : NULL;
+}
 
 /* ---- slots.c ---- */
 

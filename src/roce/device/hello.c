@@ -188,8 +188,8 @@ uint64_t dev_hello_deadline(const struct uroce_device *dev)
 /* The queue pair that a hello is about: connected to that very peer. */
 static struct uroce_qp *party(struct uroce_device *dev, const struct qp_path *from, const struct wire_hello *h)
 {
-    struct uroce_qp *qp = dev->by_qpn[h->dest_qp & 0xffff];
-    if (!qp || qp_num(qp->qp) != h->dest_qp || !qp->connected || qp->dest_qpn != h->src_qp)
+    struct uroce_qp *qp = dev_qp(dev, h->dest_qp);
+    if (!qp || !qp->connected || qp->dest_qpn != h->src_qp)
         return NULL;
     if (qp->type == UROCE_QPT_UD || memcmp(&qp->path.remote, &from->remote, sizeof from->remote) ||
         memcmp(&qp->path.local, &from->local, sizeof from->local))

@@ -72,8 +72,8 @@ static bool path_slots(struct uroce_device *dev, struct qp_rx *rx)
 /* By a link come management datagrams, and packets of the queue pairs that have moved to it. */
 static bool may_come_by(struct uroce_device *dev, const struct dev_link *l, uint32_t qpn)
 {
-    const struct uroce_qp *qp = dev->by_qpn[qpn & 0xffff];
-    return qpn == WIRE_QPN_GSI || (qp && qp_num(qp->qp) == qpn && qp->link == l);
+    const struct uroce_qp *qp = dev_qp(dev, qpn);
+    return qpn == WIRE_QPN_GSI || (qp && qp->link == l);
 }
 
 void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now)

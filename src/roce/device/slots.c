@@ -32,8 +32,8 @@ enum qp_verdict dev_payload(void *ctx, void *qp_user, const struct qp_payload *p
 
 struct uroce_qp *dev_path_slot_qp(struct uroce_device *dev, uint32_t qpn)
 {
-    struct uroce_qp *qp = qpn ? dev->by_qpn[qpn & 0xffff] : NULL;
-    return qp && qp->path_overhead && qp_num(qp->qp) == qpn ? qp : NULL;
+    struct uroce_qp *qp = dev_qp(dev, qpn);
+    return qp && qp->path_overhead ? qp : NULL;
 }
 
 int uroce_qp_attach_slot(struct uroce_qp *qp, const char *spec, char *err, size_t err_size)
