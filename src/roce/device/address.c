@@ -169,6 +169,14 @@ int dev_addresses(const char *list, const char *origin, struct dev_address *ret,
     return n;
 }
 
+int dev_address_index(const struct uroce_device *dev, const union uroce_gid *gid)
+{
+    for (int i = 0; i < dev->nports; i++)
+        if (!memcmp(&dev->ports[i].at.addr.gid, gid, sizeof *gid))
+            return i;
+    return -EADDRNOTAVAIL;
+}
+
 uint64_t dev_guid(const struct dev_address *first, unsigned int index)
 {
     uint8_t guid[8] = {0x02, 'u', (uint8_t)('r' + index), 0xff};

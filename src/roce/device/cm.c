@@ -108,14 +108,6 @@ static bool is_any(const union uroce_gid *g)
     return !memcmp(g, &zero, sizeof zero) || (wire_gid_is_v4(g) && !memcmp(g->raw + 12, zero.raw, 4));
 }
 
-static int port_of(const struct uroce_device *dev, const union uroce_gid *gid)
-{
-    for (int i = 0; i < dev->nports; i++)
-        if (!memcmp(&dev->ports[i].at.addr.gid, gid, sizeof *gid))
-            return i;
-    return -EADDRNOTAVAIL;
-}
-
 /* Other processes at the same holder must not have the port: each address of the device that the id's takes in. */
 static int hold_port(struct uroce_cm_id *id, const struct cm_info *info, unsigned int flags)
 {
@@ -163,7 +155,7 @@ int uroce_cm_bind(struct uroce_cm_id *id, const struct uroce_cm_addr *local, uns
     int r = dev_check_fork(dev);
     if (r)
         return r;
-    if (!is_any(&local->gid) && (r = port_of(dev, &local->gid)) < 0)
+    if (!is_any(&local->gid) && (r = dev_address_index(dev, &local->gid)) < 0)
         return r;
     dev_lock(dev);
     r = bind_and_hold(id, local, flags);
@@ -226,7 +218,7 @@ static bool is_link_local(const union uroce_gid *g)
 static int choose_port(const struct uroce_device *dev, const union uroce_gid *remote)
 {
     union uroce_gid via;
-    int r = system_route(remote, &via) ? port_of(dev, &via) : -EADDRNOTAVAIL;
+    int r = system_route(remote, &via) ? dev_address_index(dev, &via) : -EADDRNOTAVAIL;
     if (r >= 0)
         return r;
     for (int exact = 1; exact >= 0; exact--)
@@ -246,7 +238,7 @@ static int resolve(struct uroce_cm_id *id, const struct uroce_cm_addr *local, co
     struct cm_info info;
     cm_info(id->cm, &info);
     const union uroce_gid *want = info.bound ? &info.local.gid : local ? &local->gid : NULL;
-    int port = want && !is_any(want) ? port_of(dev, want) : choose_port(dev, &remote->gid);
+    int port = want && !is_any(want) ? dev_address_index(dev, want) : choose_port(dev, &remote->gid);
     if (port < 0)
         return port;
     if (wire_gid_is_v4(&dev->ports[port].at.addr.gid) != wire_gid_is_v4(&remote->gid) || is_any(&remote->gid))
@@ -423,11 +415,12 @@ void uroce_cm_query(struct uroce_cm_id *id, struct uroce_cm_info *ret)
     dev_lock(id->dev);
     cm_info(id->cm, &info);
     dev_unlock(id->dev);
+    int index = dev_address_index(id->dev, &info.local.gid);
     *ret = (struct uroce_cm_info){
         .space = info.space,
         .local = info.local,
         .remote = info.remote,
-        .gid_index = port_of(id->dev, &info.local.gid) < 0 ? -1 : port_of(id->dev, &info.local.gid),
+        .gid_index = index < 0 ? -1 : index,
         .remote_qp_num = info.remote_qpn,
         .remote_ece = info.remote_ece,
     };

@@ -388,6 +388,8 @@ void dev_config_done(struct uroce_config *c);
  * where the list comes from.
  */
 int dev_addresses(const char *list, const char *origin, struct dev_address *ret, int max, char *err, size_t err_size);
+/* The index of the device's address; -EADDRNOTAVAIL. */
+int dev_address_index(const struct uroce_device *dev, const union uroce_gid *gid);
 /* Of the first address, as adapters make theirs of the MAC: the same each time. Network order. */
 uint64_t dev_guid(const struct dev_address *first, unsigned int index);
 /* A path MTU that the address's interface does not carry: -EINVAL, and a debug line that names both. */

@@ -47,14 +47,6 @@ struct dev_port *dev_port_of(struct uroce_device *dev, uint8_t port_id)
     return l && l->port.port ? &l->port : NULL;
 }
 
-static int local_index(const struct uroce_device *dev, const union uroce_gid *gid)
-{
-    for (int i = 0; i < dev->nports; i++)
-        if (same_gid(&dev->ports[i].at.addr.gid, gid))
-            return i;
-    return -1;
-}
-
 static int open_port(struct uroce_device *dev, struct dev_link *l, int sock, int index)
 {
     char err[256];
@@ -83,13 +75,13 @@ static int open_port(struct uroce_device *dev, struct dev_link *l, int sock, int
 int dev_link_open(struct uroce_device *dev, int sock, uint64_t instance, const union uroce_gid *local,
                   const union uroce_gid *remote)
 {
-    int i = 0, index = local_index(dev, local), r = -ENOSPC;
+    int i = 0, index = dev_address_index(dev, local), r = -ENOSPC;
     while (i < DEV_LINKS_MAX && dev->links[i])
         i++;
     if (dev_link_find(dev, instance, local, remote))
         r = -EEXIST;
     else if (index < 0)
-        r = -EADDRNOTAVAIL;
+        r = index;
     struct dev_link *l = index >= 0 && i < DEV_LINKS_MAX && r != -EEXIST ? calloc(1, sizeof *l) : NULL;
     if (!l) {
         close(sock);

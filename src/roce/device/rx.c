@@ -121,10 +121,8 @@ void dev_rx_held(struct uroce_device *dev, uint64_t now)
     if (atomic_exchange(&dev->holder_ready, false))
         dev->holder.next_look_ns = 0;
     while (dev->cm_nmads < DEV_CM_MADS && holder_client_packet(&dev->holder, now, &m)) {
-        int i = 0;
-        while (i < dev->nports && memcmp(&dev->ports[i].at.addr.gid, &m.to.gid, sizeof m.to.gid))
-            i++;
-        if (i == dev->nports)
+        int i = dev_address_index(dev, &m.to.gid);
+        if (i < 0)
             continue;
         struct port_rx r = {
             .from = m.from,
