@@ -36,7 +36,6 @@ struct uroce_cm_id {
     void *context;
     enum uroce_qp_type qp_type;
     uint8_t tos, ack_timeout;
-    bool listening;
     struct holder_bind held; /* at the holder: n > 0 */
 };
 
@@ -44,7 +43,7 @@ struct uroce_cm_id {
 void cm_channel_use(struct uroce_cm_channel *ch, struct uroce_device *dev, bool on);
 /* Puts an event into the id's channel. -ENOMEM. */
 int cm_channel_put(struct uroce_cm_channel *ch, const struct uroce_cm_event *e);
-/* Takes out the events for which `which` says so; requests whose id nobody has seen go to `orphan`. */
+/* Takes out the id's events; requests to it, whose ids nobody has seen, go to `orphans`. */
 void cm_channel_forget(struct uroce_cm_channel *ch, const struct uroce_cm_id *id, struct list *orphans);
 /* Moves the id's events. */
 void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to, const struct uroce_cm_id *id);
@@ -53,6 +52,5 @@ void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to,
 void cm_path_of(const struct uroce_device *dev, int port, const union uroce_gid *remote, uint8_t tos,
                 struct cm_path *ret);
 uint8_t cm_mtu_of(const struct uroce_device *dev, int port);
-bool cm_event(void *ctx, struct cm_id *id, struct cm_id *listener, const struct uroce_cm_event *ev);
 
 #endif

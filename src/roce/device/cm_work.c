@@ -92,7 +92,7 @@ void dev_cm_out(struct uroce_device *dev, uint64_t now)
     atomic_store(&dev->pending, true);
 }
 
-bool cm_event(void *ctx, struct cm_id *cm, struct cm_id *cm_listener, const struct uroce_cm_event *ev)
+static bool cm_event(void *ctx, struct cm_id *cm, struct cm_id *cm_listener, const struct uroce_cm_event *ev)
 {
     struct uroce_device *dev = ctx;
     struct uroce_cm_event e = *ev;
@@ -127,11 +127,9 @@ bool cm_event(void *ctx, struct cm_id *cm, struct cm_id *cm_listener, const stru
 int dev_cm_open(struct uroce_device *dev)
 {
     static const struct cm_ops ops = {.event = cm_event};
-    struct uroce_device_attr attr;
-    uroce_query_device(dev, &attr);
     struct cm_config c = {
         .seed = dev->cfg.seed,
-        .ca_guid = be64toh(attr.node_guid),
+        .ca_guid = be64toh(dev_guid(&dev->ports[0].at, dev->index)),
         .id_slot = (uint8_t)dev->holder.slot,
         .ops = &ops,
         .ctx = dev,

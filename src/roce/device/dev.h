@@ -400,7 +400,7 @@ int dev_path(struct uroce_device *dev, const struct uroce_ah_attr *attr, uint32_
 /* ---- hello.c ---- */
 
 void dev_hello_start(struct uroce_device *dev, struct uroce_qp *qp);
-void dev_hello_cancel(struct uroce_device *dev, struct uroce_qp *qp);
+void dev_hello_cancel(struct uroce_qp *qp);
 void dev_hello_mad(struct uroce_device *dev, const struct qp_path *from, const struct wire_pkt *pkt);
 void dev_hello_tick(struct uroce_device *dev, uint64_t now);
 uint64_t dev_hello_deadline(const struct uroce_device *dev);

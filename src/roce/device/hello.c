@@ -107,7 +107,7 @@ void dev_hello_start(struct uroce_device *dev, struct uroce_qp *qp)
 {
     if (qp->type != UROCE_QPT_RC && qp->type != UROCE_QPT_XRC_SEND && qp->type != UROCE_QPT_XRC_RECV)
         return;
-    dev_hello_cancel(dev, qp);
+    dev_hello_cancel(qp);
     rng_secret(qp->cookie, sizeof qp->cookie);
     if (qp->type == UROCE_QPT_XRC_RECV || (dev->cfg.no_selective && !dev_meet_path(dev)))
         return;
@@ -116,9 +116,8 @@ void dev_hello_start(struct uroce_device *dev, struct uroce_qp *qp)
         qp->hello->tid = dev->instance ^ ((uint64_t)qp_num(qp->qp) << 32 | qp->dest_qpn);
 }
 
-void dev_hello_cancel(struct uroce_device *dev, struct uroce_qp *qp)
+void dev_hello_cancel(struct uroce_qp *qp)
 {
-    (void)dev;
     end(&qp->hello);
     end(&qp->bind);
 }

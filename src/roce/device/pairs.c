@@ -24,7 +24,7 @@ static int attach_default_slots(struct uroce_qp *qp)
 static void unlink_qp(struct uroce_qp *qp)
 {
     struct uroce_device *dev = qp->dev;
-    dev_hello_cancel(dev, qp);
+    dev_hello_cancel(qp);
     pthread_mutex_lock(&dev->bells_lock);
     list_del(&qp->bell_link);
     qp->bell = false;
@@ -184,7 +184,7 @@ int uroce_qp_modify(struct uroce_qp *qp, const struct uroce_qp_attr *attr, unsig
             if (attr->qp_state == UROCE_QPS_RTR)
                 dev_hello_start(dev, qp);
             else if (!qp->connected)
-                dev_hello_cancel(dev, qp);
+                dev_hello_cancel(qp);
         }
     }
     dev_unlock_settled(dev);
