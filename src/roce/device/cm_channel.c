@@ -6,19 +6,11 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-static void count(int fd)
-{
-    while (eventfd_write(fd, 1) == -1 && errno == EINTR)
-        ;
-}
-
 /* With the channel's lock: the descriptor counts what is in the list, so that this never waits. */
 static struct cm_item *take(struct uroce_cm_channel *ch, struct list *l)
 {
-    eventfd_t v;
     list_del(l);
-    while (eventfd_read(ch->fd, &v) == -1 && errno == EINTR)
-        ;
+    dev_count_down(ch->fd);
     return container_of(l, struct cm_item, link);
 }
 
@@ -83,7 +75,7 @@ int cm_channel_put(struct uroce_cm_channel *ch, const struct uroce_cm_event *e)
     i->e = *e;
     pthread_mutex_lock(&ch->lock);
     list_push_back(&ch->events, &i->link);
-    count(ch->fd);
+    dev_count_up(ch->fd);
     pthread_mutex_unlock(&ch->lock);
     return 0;
 }
@@ -129,7 +121,7 @@ void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to,
         list_del(it);
         pthread_mutex_lock(&to->lock);
         list_push_back(&to->events, it);
-        count(to->fd);
+        dev_count_up(to->fd);
         pthread_mutex_unlock(&to->lock);
     }
 }

@@ -19,8 +19,10 @@
 #include "slot/slot.h"
 #include "uroce/uroce.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/eventfd.h>
 #include <sys/types.h>
 
 #define DEV_ADDRESSES_MAX UROCE_GIDS_MAX
@@ -189,7 +191,7 @@ struct uroce_device {
     struct holder_client holder; /* slot 0: none, the addresses are this process's alone */
     atomic_bool holder_ready;    /* a sleeper saw that it has sent something */
 
-    /* objects.c, async.c */
+    /* objects.c, events.c */
     atomic_uint objects; /* that keep the device open */
     struct uroce_events *events; /* of the objects that have no queue of their own */
     struct list event_queues;    /* struct uroce_events; dev->lock */
@@ -305,6 +307,22 @@ static inline void dev_cancel_back(const int *state)
 
 /* Until the end of the scope. */
 #define dev_uncancelled() __attribute__((cleanup(dev_cancel_back))) const int uncancelled = dev_cancel_off()
+
+/* One more, one less in an eventfd. Less: false, there was none. */
+static inline void dev_count_up(int fd)
+{
+    while (eventfd_write(fd, 1) == -1 && errno == EINTR)
+        ;
+}
+
+static inline bool dev_count_down(int fd)
+{
+    eventfd_t v;
+    int r;
+    while ((r = eventfd_read(fd, &v)) == -1 && errno == EINTR)
+        ;
+    return r == 0;
+}
 
 /* ---- drive.c ---- */
 

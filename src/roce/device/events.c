@@ -11,19 +11,6 @@ struct dev_event {
     struct uroce_async_event e;
 };
 
-static void post(int fd)
-{
-    while (eventfd_write(fd, 1) == -1 && errno == EINTR)
-        ;
-}
-
-/* One event less; -EAGAIN: none. */
-static int take_one(int fd)
-{
-    eventfd_t v;
-    return eventfd_read(fd, &v) == 0 ? 0 : -errno;
-}
-
 /* ---- completion channels ---- */
 
 /* From the engine, with dev->lock held; or from a poll, with cq->lock held. */
@@ -37,7 +24,7 @@ void dev_cq_event(void *ctx, void *cq_user)
     pthread_mutex_lock(&ch->lock);
     if (cq->events++ == 0)
         list_push_back(&ch->ready, &cq->ready_link);
-    post(ch->fd);
+    dev_count_up(ch->fd);
     pthread_mutex_unlock(&ch->lock);
 }
 
@@ -89,7 +76,7 @@ static int take_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, voi
     if (list_empty(&ch->ready))
         return -EAGAIN;
     struct uroce_cq *cq = container_of(ch->ready.next, struct uroce_cq, ready_link);
-    take_one(ch->fd);
+    dev_count_down(ch->fd);
     cq->unacked++;
     if (--cq->events == 0)
         list_del(&cq->ready_link);
@@ -162,7 +149,7 @@ static void forget(struct uroce_events *q, const void *element)
         if (element && ev->e.element != element)
             continue;
         list_del(l);
-        take_one(q->fd);
+        dev_count_down(q->fd);
         free(ev);
     }
 }
@@ -183,7 +170,7 @@ static void push(struct uroce_events *q, const struct uroce_async_event *e)
     ev->e = *e;
     pthread_mutex_lock(&q->lock);
     list_push_back(&q->waiting, &ev->link);
-    post(q->fd);
+    dev_count_up(q->fd);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -305,7 +292,7 @@ static int take_event(struct uroce_events *q, struct uroce_async_event *ret)
     if (!l)
         return -EAGAIN;
     struct dev_event *ev = container_of(l, struct dev_event, link);
-    take_one(q->fd);
+    dev_count_down(q->fd);
     *ret = ev->e;
     free(ev);
     return 0;

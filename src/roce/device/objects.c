@@ -191,11 +191,8 @@ static void leave_channel(struct uroce_cq *cq)
 {
     struct uroce_channel *ch = cq->channel;
     pthread_mutex_lock(&ch->lock);
-    for (; cq->events; cq->events--) {
-        uint64_t one;
-        if (read(ch->fd, &one, sizeof one) < 0)
-            break;
-    }
+    while (cq->events && dev_count_down(ch->fd))
+        cq->events--;
     list_del(&cq->ready_link);
     while (cq->unacked)
         pthread_cond_wait(&cq->acked, &ch->lock);

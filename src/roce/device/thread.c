@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 /* Until when the device is in other hands; 0: in ours. */
 static uint64_t stand_back_until(struct uroce_device *dev, uint64_t now)
@@ -24,13 +23,6 @@ static uint64_t stand_back_until(struct uroce_device *dev, uint64_t now)
     return polled + DEV_STAND_BACK_NS > now ? polled + DEV_STAND_BACK_NS : 0;
 }
 
-static void drain(int fd)
-{
-    eventfd_t v;
-    while (eventfd_read(fd, &v) == -1 && errno == EINTR)
-        ;
-}
-
 /* Whoever was told to wake us, or asks for counters. */
 static void answer(struct uroce_device *dev)
 {
@@ -38,7 +30,7 @@ static void answer(struct uroce_device *dev)
     int n = epoll_wait(dev->helper_fd, e, ARRAY_SIZE(e), 0);
     for (int i = 0; i < n; i++)
         if (e[i].data.fd == dev->wake_fd)
-            drain(dev->wake_fd);
+            dev_count_down(dev->wake_fd);
         else
             dev_stat_serve(dev, e[i].data.fd);
 }
@@ -108,8 +100,7 @@ int dev_thread_start(struct uroce_device *dev)
 
 void dev_thread_wake(struct uroce_device *dev)
 {
-    while (eventfd_write(dev->wake_fd, 1) == -1 && errno == EINTR)
-        ;
+    dev_count_up(dev->wake_fd);
 }
 
 void dev_thread_stop(struct uroce_device *dev)
