@@ -305,6 +305,12 @@ static inline void dev_cancel_back(const int *state)
     pthread_setcancelstate(*state, NULL);
 }
 
+/* Takes a flag that is rarely set: most polls look alone. */
+static inline bool dev_take_flag(atomic_bool *flag)
+{
+    return atomic_load(flag) && atomic_exchange(flag, false);
+}
+
 /* Until the end of the scope. */
 #define dev_uncancelled() __attribute__((cleanup(dev_cancel_back))) const int uncancelled = dev_cancel_off()
 

@@ -194,7 +194,7 @@ static void forget_offers(struct uroce_device *dev, const struct dev_link *l)
 
 bool dev_links_rx(struct uroce_device *dev, uint64_t now, int *add_to)
 {
-    bool look = atomic_exchange(&dev->links_ready, false), more = false;
+    bool look = dev_take_flag(&dev->links_ready), more = false;
     for (int i = 0; i < dev->nlinks; i++) {
         struct dev_link *l = dev->links[i];
         if (!l || !l->port.port)

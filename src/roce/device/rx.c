@@ -118,7 +118,7 @@ int dev_rx(struct uroce_device *dev, int index, uint64_t now)
 void dev_rx_held(struct uroce_device *dev, uint64_t now)
 {
     struct holder_msg m;
-    if (atomic_exchange(&dev->holder_ready, false))
+    if (dev_take_flag(&dev->holder_ready))
         dev->holder.next_look_ns = 0;
     while (dev->cm_nmads < DEV_CM_MADS && holder_client_packet(&dev->holder, now, &m)) {
         int i = dev_address_index(dev, &m.to.gid);
