@@ -35,14 +35,6 @@ static bool take(int sock, void *ret, size_t size)
     return n == (ssize_t)size && memcmp(ret, &magic, sizeof magic) == 0;
 }
 
-static void text_ends(char *text, size_t size)
-{
-    text[size - 1] = '\0';
-    for (char *c = text; *c; c++)
-        if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\')
-            *c = '?';
-}
-
 static int connect_device(const char *name, pid_t *ret_pid)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -72,14 +64,14 @@ static void show_device(const char *name, pid_t want, struct stat_out *o)
     /* A fork child keeps its parent's socket, at which nobody answers. */
     if (s < 0 || (want && pid != want) || kill(pid, 0) || !take(s, &d, sizeof d))
         return;
-    text_ends(d.name, sizeof d.name);
+    stat_printable(d.name, sizeof d.name);
     d.gids = (uint32_t)min_u64(d.gids, STAT_GIDS);
     stat_out_device(o, pid, &d);
     bool first = true, complete = true;
     while (complete && !p.last) {
         complete = take(s, &p, sizeof p) && p.n <= STAT_PAIRS;
         for (uint32_t i = 0; complete && i < p.n; i++) {
-            text_ends(p.at[i].port, sizeof p.at[i].port);
+            stat_printable(p.at[i].port, sizeof p.at[i].port);
             stat_out_pair(o, &p.at[i], first);
             first = false;
         }

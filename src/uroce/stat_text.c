@@ -102,7 +102,15 @@ static const char *state_name(uint32_t state)
     return state < ARRAY_SIZE(names) ? names[state] : "?";
 }
 
-/* A program chooses its own name: nothing of it may move a terminal's cursor or end a JSON string. */
+void stat_printable(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+    for (char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\')
+            *c = '?';
+}
+
+/* A program chooses its own name. */
 static void program_name(pid_t pid, char ret[32])
 {
     char path[64];
@@ -114,14 +122,8 @@ static void program_name(pid_t pid, char ret[32])
     if (!fgets(ret, 32, f))
         ret[0] = '\0';
     fclose(f);
-    for (char *c = ret; *c; c++) {
-        if (*c == '\n')
-            *c = '\0';
-        else if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\')
-            *c = '?';
-        if (!*c)
-            break;
-    }
+    ret[strcspn(ret, "\n")] = '\0';
+    stat_printable(ret, 32);
 }
 
 void stat_out_begin(struct stat_out *o)

@@ -12,6 +12,8 @@ struct stat_out {
     bool any; /* something was printed: JSON needs a comma */
 };
 
+/* Of what another program wrote: nothing moves a terminal's cursor or ends a JSON string, and it ends within size. */
+void stat_printable(char *text, size_t size);
 void stat_out_begin(struct stat_out *o);
 void stat_out_device(struct stat_out *o, pid_t pid, const struct stat_device *d);
 void stat_out_pair(struct stat_out *o, const struct stat_pair *p, bool first);
