@@ -2,10 +2,9 @@
  * The sysfs view: a directory with the files that the kernel would show of the devices (class/infiniband,
  * class/infiniband_verbs, devices/virtual/infiniband, dev/infiniband), to which liburoce-fs.so leads a program.
  *
- * It lies in $XDG_RUNTIME_DIR/uroce, else in $TMPDIR or /tmp as uroce-UID (uroce-UID.1 if that
- * is another's, and so on), which nobody else may enter, under a name
- * that is a sum over its contents: whoever needs the same view uses the same directory, at any time. One that nobody
- * has asked for in 30 days is removed when another is made.
+ * It lies in $XDG_RUNTIME_DIR/uroce, else in $TMPDIR or /tmp as uroce-UID (uroce-UID.1 if that is another's, and so
+ * on), which nobody else may enter, under a name that is a sum over its contents: whoever needs the same view uses the
+ * same directory, at any time. One that nobody has asked for in 30 days is removed when another is made.
  */
 #ifndef UROCE_VIEW_H
 #define UROCE_VIEW_H

@@ -1,4 +1,4 @@
-/* The holder: keeper and worker (see holder.h). Single-threaded, no state but slots and sockets. */
+/* The holder: keeper and worker (roce/device_holder.h). Single-threaded, no state but slots and sockets. */
 #define LOG_COMPONENT "uroce"
 #include "holder_services.h"
 #include "holder_wills.h"

@@ -22,8 +22,7 @@ struct holder_wills {
 
 /* A packet that goes to the process in `slot`. */
 void wills_see(struct holder_wills *w, uint32_t slot, const struct holder_msg *m);
-/* The connections of a process are no more. fd_of: the socket of an address to tell the peers by; NULL: without a word.
- */
+/* The connections of a process are no more. fd_of: the socket of an address to tell peers by; NULL: without a word. */
 void wills_end(struct holder_wills *w, uint32_t slot, int (*fd_of)(void *ctx, const union uroce_gid *local), void *ctx);
 
 #endif

@@ -146,9 +146,8 @@ static bool source_ok(const struct qp *qp, const struct qp_rx *rx)
 
     if (rx->pkt.far)
         return qp->has_peer_path && qp->peer_path.port_id == rx->path.port_id;
-    if (!memcmp(&p->remote, &rx->path.remote, sizeof p->remote) && !memcmp(&p->local, &rx->path.local, sizeof p->local))
-        return true;
-    return false;
+    return !memcmp(&p->remote, &rx->path.remote, sizeof p->remote) &&
+           !memcmp(&p->local, &rx->path.local, sizeof p->local);
 }
 
 static void mark_congestion(struct qp *qp, uint64_t now)

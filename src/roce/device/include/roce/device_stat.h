@@ -1,8 +1,8 @@
 /*
  * Live counters of a process's devices, for `uroce stat`. Each open device listens on a Unix socket (SOCK_SEQPACKET)
  * with an abstract name, "uroce-stat-" and 16 random digits, so that nothing is left when its process is killed; the
- * device's helper thread answers, to the same user (and root) alone, one reader at a time. Whoever connects gets one
- * stat_device, then stat_pairs until `last`. A reader that does not read is dropped, and costs nothing meanwhile.
+ * device's helper thread answers, to the same user (and root) alone, a few readers at a time. Whoever connects gets one
+ * stat_device, then stat_pairs until `last`. A reader that does not read costs nothing, and loses its place to others.
  */
 #ifndef ROCE_DEVICE_STAT_H
 #define ROCE_DEVICE_STAT_H

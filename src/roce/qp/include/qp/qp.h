@@ -208,7 +208,10 @@ int qp_pd_free(struct qp_pd *pd); /* -EBUSY while something uses it */
 int qp_mr_reg(struct qp_pd *pd, void *addr, uint64_t len, uint64_t iova, unsigned int access, void *user,
               struct qp_mr **ret);
 enum qp_rereg { QP_REREG_TRANSLATION = 1, QP_REREG_PD = 2, QP_REREG_ACCESS = 4 };
-/* Keys change with the translation: who has the old ones does not reach other memory. -EBUSY with a window bound to it; on failure the region is as before. */
+/*
+ * Keys change with the translation: who has the old ones does not reach other memory. -EBUSY with a window bound to it;
+ * on failure the region is as before.
+ */
 int qp_mr_rereg(struct qp_mr *mr, unsigned int flags, struct qp_pd *pd, void *addr, uint64_t len, uint64_t iova,
                 unsigned int access);
 /* -EBUSY while a window is bound to it. After it returns no byte of the region is touched any more. */
