@@ -143,9 +143,8 @@ static void forget(struct uroce_events *q, const void *element)
 {
     dev_uncancelled();
     scoped_lock(&q->lock);
-    for (struct list *l = q->waiting.next, *next; l != &q->waiting; l = next) {
+    list_for_each_safe (l, &q->waiting) {
         struct dev_event *ev = container_of(l, struct dev_event, link);
-        next = l->next;
         if (element && ev->e.element != element)
             continue;
         list_del(l);
@@ -184,7 +183,7 @@ void dev_async_event(void *ctx, enum uroce_event_type type, void *user)
         push(s->events, &e);
         return;
     }
-    for (struct list *l = dev->event_queues.next; l != &dev->event_queues; l = l->next)
+    list_for_each (l, &dev->event_queues)
         push(container_of(l, struct uroce_events, dev_link), &e);
 }
 

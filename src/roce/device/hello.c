@@ -125,7 +125,7 @@ void dev_hello_cancel(struct uroce_qp *qp)
 void dev_hello_hurry(struct uroce_device *dev)
 {
     dev->hello_due = 0;
-    for (struct list *l = dev->hellos.next; l != &dev->hellos; l = l->next) {
+    list_for_each (l, &dev->hellos) {
         struct dev_hello *h = container_of(l, struct dev_hello, link);
         if (h == h->qp->bind)
             h->next_ns = 0;
@@ -164,9 +164,8 @@ void dev_hello_tick(struct uroce_device *dev, uint64_t now)
     uint64_t due = UINT64_MAX;
     if (now < dev->hello_due)
         return;
-    for (struct list *l = dev->hellos.next, *next; l != &dev->hellos; l = next) {
+    list_for_each_safe (l, &dev->hellos) {
         struct dev_hello *h = container_of(l, struct dev_hello, link);
-        next = l->next;
         if (h->next_ns > now)
             continue;
         if (h == h->qp->bind)
@@ -174,7 +173,7 @@ void dev_hello_tick(struct uroce_device *dev, uint64_t now)
         else
             ask(dev, h, now);
     }
-    for (const struct list *l = dev->hellos.next; l != &dev->hellos; l = l->next)
+    list_for_each (l, &dev->hellos)
         due = min_u64(due, container_of(l, struct dev_hello, link)->next_ns);
     dev->hello_due = due;
 }

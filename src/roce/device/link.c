@@ -117,7 +117,7 @@ static void let_place(struct uroce_device *dev, struct dev_link *l)
 
 static void end_link(struct uroce_device *dev, struct dev_link *l)
 {
-    for (struct list *q = dev->qps.next; q != &dev->qps; q = q->next) {
+    list_for_each (q, &dev->qps) {
         struct uroce_qp *qp = container_of(q, struct uroce_qp, dev_link);
         if (qp->link == l)
             qp_leave_path(qp->qp);
@@ -188,7 +188,7 @@ void dev_links_withdraw(struct uroce_device *dev, const struct dev_mem *m)
 
 static void forget_offers(struct uroce_device *dev, const struct dev_link *l)
 {
-    for (struct list *m = dev->memory.next; m != &dev->memory; m = m->next)
+    list_for_each (m, &dev->memory)
         container_of(m, struct dev_mem, link)->offered &= ~(1ull << (l->id - DEV_ADDRESSES_MAX));
 }
 
