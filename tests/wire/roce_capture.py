@@ -6,7 +6,6 @@ ICRC right for the id that is told. Then the same with headers only, a filter, a
 """
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,7 @@ FIELDS = ["frame.packet_flags_direction", "ip.src", "ipv6.src", "ip.dst", "ipv6.
 
 
 def tshark(path):
-    cmd = ["tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f",
-           "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
-    cmd += roce_frames.NO_GUESSES
-    for f in FIELDS:
-        cmd += ["-e", f]
-    out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    return [dict(zip(FIELDS, line.split("|"))) for line in out.splitlines()]
+    return roce_frames.tshark(path, FIELDS, "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE")
 
 
 def number(text):
@@ -57,9 +50,7 @@ def check(frame, want, heads):
 
 
 def main():
-    if not shutil.which("tshark"):
-        print("skipped: tshark is not installed")
-        return 77
+    roce_frames.need_tshark()
     seed = os.environ.get("PENSTOCK_SEED", "1")
     print("seed", seed)
     with tempfile.TemporaryDirectory() as tmp:

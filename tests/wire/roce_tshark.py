@@ -5,11 +5,8 @@ Each field must be what the writer meant, no frame may be malformed, and the ICR
 tshark shows no more than the BTH of XRC, CNP and SACK: the rest of those is read here from docs/roce.md's tables.
 """
 import pathlib
-import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -27,25 +24,6 @@ FIELDS = {
 OTHERS = {"tver": "infiniband.bth.tver", "icrc": "infiniband.invariant.crc", "malformed": "_ws.malformed",
           "class": "infiniband.mad.mgmtclass", "vendor": "infiniband.vendor"}
 HEX = {"imm", "inv"}  # shown as bytes
-
-
-def run_tshark(pcap):
-    cmd = ["tshark", "-r", pcap, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]
-    cmd += roce_frames.NO_GUESSES
-    names = {**FIELDS, **OTHERS}
-    for field in names.values():
-        cmd += ["-e", field]
-    out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    return [dict(zip(names, line.split("|"))) for line in out.splitlines()]
-
-
-def frames(pcap):
-    data = open(pcap, "rb").read()
-    at = 24
-    while at < len(data):
-        n = struct.unpack_from("<I", data, at + 8)[0]
-        yield data[at + 16:at + 16 + n]
-        at += 16 + n
 
 
 def rest_of(want, body):
@@ -124,17 +102,9 @@ def check(n, want, seen, frame):
 
 
 def main():
-    if not shutil.which("tshark"):
-        print("tshark is not installed")
-        return 77
-    with tempfile.TemporaryDirectory(prefix="pst-roce-") as tmp:
-        pcap, text = tmp + "/a.pcap", tmp + "/a.txt"
-        subprocess.run([sys.argv[1], pcap, text], check=True)
-        wanted = [dict(item.split("=", 1) for item in line.split()) for line in open(text)]
-        seen, raw = run_tshark(pcap), list(frames(pcap))
-    if not len(wanted) == len(seen) == len(raw) or len(wanted) < 400:
-        print(f"{len(wanted)} written, {len(seen)} seen, {len(raw)} in the file")
-        return 1
+    names = {**FIELDS, **OTHERS}
+    wanted, shown, raw = roce_frames.written(sys.argv[1], list(names.values()))
+    seen = [{key: line[field] for key, field in names.items()} for line in shown]
     right = sum(check(n, w, s, f) for n, (w, s, f) in enumerate(zip(wanted, seen, raw), 1))
     print(f"{right} of {len(wanted)} frames are right")
     hello = int(seen[-1]["class"], 0)
