@@ -34,12 +34,6 @@ static void close_pair(struct ibv_qp *a, struct ibv_qp *b)
     vend_close(&e);
 }
 
-/* A check that fails ends the child, not the test in it. */
-static void in_child(void)
-{
-    setenv("CMOCKA_TEST_ABORT", "1", 1);
-}
-
 /* ---- fork ---- */
 
 static void go_on(struct ibv_qp *a, struct ibv_qp *b, uint64_t seed)
@@ -119,7 +113,7 @@ static void a_child_starts_anew(void **state)
     assert_true(pid >= 0);
     if (pid == 0) {
         /* The address is the parent's: the child has another. */
-        in_child();
+        vend_in_child();
         setenv("UROCE_ADDRESS", "127.0.0.1", 1);
         _exit(child_life(qp));
     }
@@ -140,30 +134,21 @@ static void take(int fd, void *buf, size_t n)
 /* A process in the other namespace that takes messages until it is killed. */
 static pid_t start_peer(int *ret_in, int *ret_out)
 {
-    int to[2], from[2];
-    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(from, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid) {
-        close(to[0]);
-        close(from[1]);
-        *ret_in = from[0];
-        *ret_out = to[1];
+    pid_t pid = vend_fork(ret_in, ret_out);
+    if (pid)
         return pid;
-    }
+    int in = *ret_in, out = *ret_out;
     struct vaddr theirs, ours;
-    in_child();
     netns_enter(&ns, 1);
     vend_open(&e, NULL, LEN);
     struct ibv_qp *qp = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
     ours = vend_addr(&e, qp, 0);
-    if (write(from[1], &ours, sizeof ours) != sizeof ours || read(to[0], &theirs, sizeof theirs) != sizeof theirs)
+    if (write(out, &ours, sizeof ours) != sizeof ours || read(in, &theirs, sizeof theirs) != sizeof theirs)
         _exit(1);
     vend_connect(qp, &theirs, 0, IBV_MTU_1024, 7);
     vend_recv(&e, qp, 0, 64, 1);
     vend_recv(&e, qp, 0, 64, 2);
-    if (write(from[1], "r", 1) != 1)
+    if (write(out, "r", 1) != 1)
         _exit(1);
     for (;;)
         pause();

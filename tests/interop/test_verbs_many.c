@@ -9,7 +9,6 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -121,30 +120,19 @@ static void thousands_of_connections_one_after_the_other_leave_nothing_behind(vo
 /* A process in the other namespace whose memory is written to. */
 static pid_t start_target(int *ret_in, int *ret_out)
 {
-    int to[2], from[2];
-    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(from, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid) {
-        close(to[0]);
-        close(from[1]);
-        *ret_in = from[0];
-        *ret_out = to[1];
+    pid_t pid = vend_fork(ret_in, ret_out);
+    if (pid)
         return pid;
-    }
-    close(to[1]);
-    close(from[0]);
-    setenv("CMOCKA_TEST_ABORT", "1", 1);
+    int in = *ret_in, out = *ret_out;
     netns_enter(&ns, 1);
     vend_open(&e, NULL, LEN);
     struct vaddr theirs;
     /* A connection for each address that comes; a byte for each: the memory's first byte. */
-    while (read(to[0], &theirs, sizeof theirs) == sizeof theirs) {
+    while (read(in, &theirs, sizeof theirs) == sizeof theirs) {
         struct ibv_qp *qp = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
         struct vaddr ours = vend_addr(&e, qp, 0);
         vend_connect(qp, &theirs, 0, IBV_MTU_1024, 7);
-        if (write(from[1], &ours, sizeof ours) != sizeof ours)
+        if (write(out, &ours, sizeof ours) != sizeof ours)
             break;
     }
     _exit(0);

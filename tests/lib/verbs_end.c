@@ -3,11 +3,13 @@
 #include "base/rng.h"
 #include "base/util.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -172,4 +174,25 @@ void vend_fill(struct vend *e, uint64_t seed)
     struct rng r;
     rng_seed(&r, seed);
     rng_fill(&r, e->buf, e->len);
+}
+
+void vend_in_child(void)
+{
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
+}
+
+pid_t vend_fork(int *ret_in, int *ret_out)
+{
+    int to[2], from[2];
+    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        vend_in_child();
+    close(pid ? to[0] : to[1]);
+    close(pid ? from[1] : from[0]);
+    *ret_in = pid ? from[0] : to[0];
+    *ret_out = pid ? to[1] : from[1];
+    return pid;
 }

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct vend {
     struct ibv_context *ctx;
@@ -46,5 +47,9 @@ void vend_wait(struct vend *e, int n, struct ibv_wc *ret);
 /* That no completion is there, nor comes for a moment. */
 void vend_quiet(struct vend *e);
 void vend_fill(struct vend *e, uint64_t seed);
+/* In a child: a check that fails ends it, not the test in it. */
+void vend_in_child(void);
+/* fork() of a peer with a pipe from and one to the other process; in the child 0, after vend_in_child. */
+pid_t vend_fork(int *ret_in, int *ret_out);
 
 #endif
