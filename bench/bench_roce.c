@@ -24,6 +24,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -71,6 +72,23 @@ void pin(int i)
         sched_setaffinity(0, sizeof one, &one);
         return;
     }
+}
+
+pid_t fork_ends(int *ret_sock)
+{
+    int s[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
+        fatal("socketpair");
+    pid_t pid = fork();
+    if (pid < 0)
+        fatal("fork");
+    int i = pid == 0;
+    if (i)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(s[!i]);
+    pin(i);
+    *ret_sock = s[i];
+    return pid;
 }
 
 static int by_value(const void *a, const void *b)

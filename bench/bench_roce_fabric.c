@@ -8,9 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -75,23 +73,17 @@ static void serve(struct xp *x, int ctl)
 
 void bench_fabric(const struct roce_args *a, const struct netns_pair *ns)
 {
-    int s[2];
+    int sock;
     size_t len = a->size * a->depth;
     uint8_t *mem;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, s) || posix_memalign((void **)&mem, 4096, len))
+    if (posix_memalign((void **)&mem, 4096, len))
         fatal("memory");
     memset(mem, 1, len);
-    pid_t pid = fork();
-    if (pid < 0)
-        fatal("fork");
+    pid_t pid = fork_ends(&sock);
     int i = pid == 0;
-    close(s[!i]);
-    pin(i);
     netns_enter(ns, i);
-    if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
     xp_address = i ? "10.77.0.2" : "10.77.0.1";
-    struct xp *x = xp_bare.open("tcp", i, s[i], mem, len);
+    struct xp *x = xp_bare.open("tcp", i, sock, mem, len);
     struct flight f = {.nidle = 0};
     for (uint32_t k = 0; k < a->depth; k++)
         f.idle[f.nidle++] = k;
@@ -99,11 +91,11 @@ void bench_fabric(const struct roce_args *a, const struct netns_pair *ns)
     x->done = done;
     x->message = message;
     if (pid == 0) {
-        serve(x, s[1]);
+        serve(x, sock);
         _exit(0);
     }
     drive(x, &f, a);
-    close(s[0]);
+    close(sock);
     waitpid(pid, NULL, 0);
     free(mem);
 }

@@ -4,9 +4,7 @@
  */
 #include "roce_end.h"
 
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -78,25 +76,17 @@ static void measure(struct end *e, const struct roce_args *a)
 
 void bench_fair(const struct roce_args *a, const struct netns_pair *ns)
 {
-    int s[2];
+    int sock;
     char over;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
-        fatal("socketpair");
-    pid_t pid = fork();
-    if (pid < 0)
-        fatal("fork");
+    pid_t pid = fork_ends(&sock);
     int i = pid == 0;
-    close(s[!i]);
-    pin(i);
     struct end e;
-    if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
     roce_end_open(&e, ns, i, a->size * a->depth + 4096, 0, (uint32_t)a->qps, (uint32_t)a->depth);
-    roce_end_connect(&e, s[i], a->mtu, 0);
+    roce_end_connect(&e, sock, a->mtu, 0);
     if (pid == 0) {
-        _exit(recv(s[1], &over, 1, 0) < 0);
+        _exit(recv(sock, &over, 1, 0) < 0);
     }
     measure(&e, a);
-    close(s[0]);
+    close(sock);
     waitpid(pid, NULL, 0);
 }

@@ -8,9 +8,7 @@
 #include "roce_end.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -154,31 +152,23 @@ static void target(struct end *e, const struct roce_args *a, int sock)
 
 void bench_rdma(const struct roce_args *a, const struct netns_pair *ns)
 {
-    int s[2];
+    int sock;
     size_t len = a->size * a->depth + 4096;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, s))
-        fatal("socketpair");
-    pid_t pid = fork();
-    if (pid < 0)
-        fatal("fork");
+    pid_t pid = fork_ends(&sock);
     int i = pid == 0;
-    close(s[!i]);
-    pin(i);
     struct end e;
-    if (pid == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
     roce_end_open(&e, ns, i, len, a->shm, 1, DEPTH_MAX);
-    roce_end_connect(&e, s[i], a->mtu, a->shm);
+    roce_end_connect(&e, sock, a->mtu, a->shm);
     if (pid == 0) {
-        target(&e, a, s[i]);
+        target(&e, a, sock);
         _exit(0);
     }
     if (strcmp(a->part, "rdma_pingpong"))
-        stream(&e, a, s[0]);
+        stream(&e, a, sock);
     else if (a->mode == 0)
         bounce(&e, a, true);
     else
         passive(&e, a, a->mode == 1);
-    close(s[0]);
+    close(sock);
     waitpid(pid, NULL, 0);
 }

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/types.h>
 
 struct roce_args {
     const char *part;
@@ -25,6 +26,11 @@ struct measured {
 double cpu_seconds(void);
 /* On the i-th of the cores that the program may use, if there are two. */
 void pin(int i);
+/*
+ * A second process, as fork() has it: the parent is end 0, the child end 1 and dies with it. Each on a core of its own,
+ * with an end of a socket.
+ */
+pid_t fork_ends(int *ret_sock);
 void fatal(const char *what) __attribute__((noreturn));
 /* Round trips in nanoseconds: prints median and 99th percentile as JSON members. */
 void print_latency(uint32_t *ns, size_t n);
