@@ -43,7 +43,7 @@ class Build:
     def make(self, *targets):
         if not os.path.exists(os.path.join(self.path, "build.ninja")):
             command("meson", "setup", self.path, ROOT, "--buildtype=release")
-        command("ninja", "-C", self.path, "src/cli/penstock", *targets)
+        command("ninja", "-C", self.path, *targets)
 
     def program(self, name):
         return os.path.join(self.path, "bench", name)
