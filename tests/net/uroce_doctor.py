@@ -5,23 +5,17 @@ Usage: uroce_doctor.py UROCE LIBUROCE-FS LIBDIR
 """
 import os
 import pathlib
-import shutil
 import socket
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import two_nets
+import uroce_installed
 
 built, preload, libdir = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
 nets = two_nets.enter()
-prefix = pathlib.Path(nets.dir) / "prefix"
-private = prefix / libdir / "uroce"
-(prefix / "bin").mkdir(parents=True)
-private.mkdir(parents=True)
-uroce = prefix / "bin/uroce"
-shutil.copy(built, uroce)
-shutil.copy(preload, private)
+_, private, uroce = uroce_installed.install(nets, built, preload, libdir)
 
 
 def doctor(*args, **env):

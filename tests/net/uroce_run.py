@@ -16,16 +16,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import two_nets
+import uroce_installed
 
 built, preload, libdir = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
 nets = two_nets.enter()
-prefix = pathlib.Path(nets.dir) / "prefix"
-private = prefix / libdir / "uroce"
-(prefix / "bin").mkdir(parents=True)
-private.mkdir(parents=True)
-uroce = prefix / "bin/uroce"
-shutil.copy(built, uroce)
-shutil.copy(preload, private)
+prefix, private, uroce = uroce_installed.install(nets, built, preload, libdir)
 # With the sanitizer in the command, a preload comes before it: of no consequence here.
 ASAN = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
 ENV = {"UROCE_HOLDER": "off", "TMPDIR": nets.dir, "ASAN_OPTIONS": ASAN}
