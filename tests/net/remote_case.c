@@ -1,6 +1,7 @@
 #include "remote_case.h"
 
 #include "api_cases.h"
+#include "base/util.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,25 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+
+const char *program;
+uint64_t seed;
+bool extended;
+
+int remote_main_begin(int argc, char **argv)
+{
+    const char *s = getenv("PENSTOCK_SEED");
+
+    if (argc < 2)
+        return 2;
+    program = argv[1];
+    extended = getenv("PENSTOCK_EXTENDED") != NULL;
+    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    if (argc == 3)
+        cmocka_set_test_filter(argv[2]);
+    return 0;
+}
 
 struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms)
 {

@@ -4,9 +4,16 @@
 
 #include "penstock/penstock.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+extern const char *program; /* the penstock command */
+extern uint64_t seed;
+extern bool extended;
+
+/* From the arguments PENSTOCK [TEST] and the environment; 0, or the program's exit status. */
+int remote_main_begin(int argc, char **argv);
 /* base: the daemon's or its proxy's, of api_base from now on. */
 struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms);
 void nap(int ms);

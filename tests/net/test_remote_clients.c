@@ -26,9 +26,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-static const char *program, *self;
-static uint64_t seed;
-static bool extended;
+static const char *self;
 
 /* ---- the buffer rule ---- */
 
@@ -394,7 +392,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_server_survives_clients_that_die_in_transfers),
         cmocka_unit_test(a_child_of_fork_leaves_its_parents_connection_alone),
     };
-    const char *s = getenv("PENSTOCK_SEED");
+    int r;
 
     pst_backend_register(&pst_remote_backend);
     if (argc == 3 && !strcmp(argv[1], "--child"))
@@ -403,14 +401,8 @@ int main(int argc, char **argv)
         return sleeper(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "--sleeper-of-names"))
         return sleeper_of_names(argv[2]);
-    if (argc < 2)
-        return 2;
-    program = argv[1];
     self = argv[0];
-    extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
-    print_message("seed %llu\n", (unsigned long long)seed);
-    if (argc == 3)
-        cmocka_set_test_filter(argv[2]);
+    if ((r = remote_main_begin(argc, argv)))
+        return r;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,10 +23,6 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-static const char *program;
-static uint64_t seed;
-static bool extended;
-
 /* Through the proxy, with the daemon's token. */
 static struct pst_fs *connect_by_proxy(const struct daemon *d, const char *container)
 {
@@ -503,16 +499,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(open_files_are_opened_again_or_stale),
         cmocka_unit_test(a_server_that_stays_away_is_a_time_out),
     };
-    const char *s = getenv("PENSTOCK_SEED");
+    int r;
 
     pst_backend_register(&pst_remote_backend);
-    if (argc < 2)
-        return 2;
-    program = argv[1];
-    extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
-    print_message("seed %llu\n", (unsigned long long)seed);
-    if (argc == 3)
-        cmocka_set_test_filter(argv[2]);
+    if ((r = remote_main_begin(argc, argv)))
+        return r;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
