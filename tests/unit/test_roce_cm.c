@@ -408,17 +408,24 @@ static void a_peer_that_starts_anew_ends_the_old_connection(void **state)
     assert_int_equal(B.ev.type, UROCE_CM_CONNECT_REQUEST);
 }
 
-static void a_stranger_cannot_end_a_connection(void **state)
+/* `last` is the active end's request to end a connection. */
+static void take_disconnect(void)
 {
     struct cm_id *p, *a;
-    struct wire_cm m;
-    struct cm_tx tx;
 
-    (void)state;
     listener(&B, UROCE_CM_TCP, 7174, 0);
     a = connected(0x111, &p);
     assert_int_equal(cm_disconnect(a, now, NULL, 0), 0);
     assert_true(take(&A));
+}
+
+static void a_stranger_cannot_end_a_connection(void **state)
+{
+    struct wire_cm m;
+    struct cm_tx tx;
+
+    (void)state;
+    take_disconnect();
     unsigned events = B.events;
     tx = last;
     tx.path.local = gid(3); /* another address */
@@ -556,15 +563,11 @@ static void datagram_services_tell_their_queue_pair(void **state)
 
 static void an_alternate_path_is_refused(void **state)
 {
-    struct cm_id *p, *a;
     struct wire_cm m;
     struct cm_tx tx;
 
     (void)state;
-    listener(&B, UROCE_CM_TCP, 7174, 0);
-    a = connected(0x111, &p);
-    assert_int_equal(cm_disconnect(a, now, NULL, 0), 0);
-    assert_true(take(&A));
+    take_disconnect();
     tx = last;
     tx.mad[17] = WIRE_CM_LAP; /* has its numbers where a DREQ has them */
     m = last_msg;
