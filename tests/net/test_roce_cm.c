@@ -573,7 +573,7 @@ static void a_killed_process_is_told_of_by_its_holder(void **state)
 {
     (void)state;
     if (!holder)
-        return;
+        skip();
     char byte;
     int fds[2], status;
     open_both(NULL);
