@@ -252,6 +252,14 @@ static inline double ff_refused(struct inst *x, const char *reason)
     return ff_stat(x, "filter_refused_total", l);
 }
 
+static inline void ff_random(uint8_t *p, size_t n, uint64_t seed)
+{
+    struct rng r;
+
+    rng_seed(&r, seed);
+    rng_fill(&r, p, n);
+}
+
 static inline uint64_t ff_seed(void)
 {
     const char *env = getenv("PENSTOCK_SEED");
