@@ -369,8 +369,7 @@ void session_identity(struct session *s, struct session_identity *ret)
 
 uint64_t session_epoch(struct session *s)
 {
-    scoped_lock(&s->lock);
-    return s->epoch;
+    return atomic_load(&s->epoch);
 }
 
 uint64_t session_history(struct session *s)

@@ -85,7 +85,8 @@ struct session {
     uint32_t nasync;      /* waiters of session_begin that are not lazy */
     struct list callers;  /* struct session_waiter.caller */
     struct session_facts facts;
-    uint64_t epoch, reconnects;
+    uint64_t reconnects;
+    _Atomic uint64_t epoch;    /* changed under the lock; read without it in each step of a data queue */
     _Atomic uint64_t given_up; /* newest epoch in which a change was given up: no more are sent in it */
     bool has_old;              /* keeper only: a session that it left behind, alive */
     uint8_t old_id[SESSION_ID_BYTES];
