@@ -128,21 +128,6 @@ static struct cf *make(struct pst_store *next)
     return cf;
 }
 
-static int number(const struct pst_option *o, long min, long max, long *ret, char *err, size_t err_size)
-{
-    char *end;
-    long v;
-
-    errno = 0;
-    v = strtol(o->value, &end, 10);
-    if (errno || end == o->value || *end || v < min || v > max) {
-        snprintf(err, err_size, "%s=%.40s: must be a number from %ld to %ld", o->key, o->value, min, max);
-        return -EINVAL;
-    }
-    *ret = v;
-    return 0;
-}
-
 static int unknown(const struct pst_option *o, const char *known, char *err, size_t err_size)
 {
     snprintf(err, err_size, "unknown option \"%.40s\"; known: %smemory_mb", o->key, known);
@@ -152,14 +137,14 @@ static int unknown(const struct pst_option *o, const char *known, char *err, siz
 /* 0: it was memory_mb. -ENOENT: another one. */
 static int common_option(uint64_t *memory, const struct pst_option *o, char *err, size_t err_size)
 {
-    long mb;
+    uint64_t mb;
     int r;
 
     if (strcmp(o->key, "memory_mb") != 0)
         return -ENOENT;
-    r = number(o, 1, 65536, &mb, err, err_size);
+    r = filter_number(o, 1, 65536, &mb, err, err_size);
     if (!r)
-        *memory = (uint64_t)mb * MiB;
+        *memory = mb * MiB;
     return r;
 }
 
@@ -251,7 +236,7 @@ static int open_csum(struct pst_store *next, const struct pst_option *opts, size
 
 static int compress_option(struct wish *w, const struct pst_option *o, char *err, size_t err_size)
 {
-    long level;
+    uint64_t level;
     int r;
 
     if (!strcmp(o->key, "alg")) {
@@ -262,7 +247,7 @@ static int compress_option(struct wish *w, const struct pst_option *o, char *err
         return -EINVAL;
     }
     if (!strcmp(o->key, "level")) {
-        r = number(o, 1, 12, &level, err, err_size);
+        r = filter_number(o, 1, 12, &level, err, err_size);
         w->level = r ? 0 : (int)level;
         return r;
     }

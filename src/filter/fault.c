@@ -71,23 +71,6 @@ static int parse_ops(const char *value, uint64_t *ret, char *err, size_t err_siz
     return 0;
 }
 
-static int parse_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64_t *ret, char *err,
-                        size_t err_size)
-{
-    char *end;
-    unsigned long long v;
-
-    errno = 0;
-    v = strtoull(o->value, &end, 10);
-    if (errno || end == o->value || *end || o->value[0] == '-' || v < min || v > max) {
-        snprintf(err, err_size, "%s=%.40s: must be a number from %llu to %llu", o->key, o->value,
-                 (unsigned long long)min, (unsigned long long)max);
-        return -EINVAL;
-    }
-    *ret = v;
-    return 0;
-}
-
 static int parse_errno(const char *name)
 {
     for (int e = 1; e < 134; e++)
@@ -101,11 +84,11 @@ int fault_option(struct fault *ft, const struct pst_option *o, char *err, size_t
     if (!strcmp(o->key, "op"))
         return parse_ops(o->value, &ft->ops, err, err_size);
     if (!strcmp(o->key, "every"))
-        return parse_number(o, 1, UINT32_MAX, &ft->every, err, err_size);
+        return filter_number(o, 1, UINT32_MAX, &ft->every, err, err_size);
     if (!strcmp(o->key, "skip"))
-        return parse_number(o, 0, UINT32_MAX, &ft->skip, err, err_size);
+        return filter_number(o, 0, UINT32_MAX, &ft->skip, err, err_size);
     if (!strcmp(o->key, "count"))
-        return parse_number(o, 1, UINT32_MAX, &ft->count, err, err_size);
+        return filter_number(o, 1, UINT32_MAX, &ft->count, err, err_size);
     if (!strcmp(o->key, "when")) {
         ft->after = !strcmp(o->value, "after");
         if (ft->after || !strcmp(o->value, "before"))
@@ -141,7 +124,7 @@ static int open_fault(const char *name, const char *own, struct pst_store *next,
         }
         have_own = true;
         if (!strcmp(own, "ms")) {
-            r = parse_number(&opts[i], 1, FAULT_DELAY_MAX_MS, &ms, err, err_size);
+            r = filter_number(&opts[i], 1, FAULT_DELAY_MAX_MS, &ms, err, err_size);
             if (r == 0)
                 ft->delay_ns = ms * NSEC_PER_MSEC;
         } else {

@@ -1,5 +1,6 @@
 #include "filter/filter.h"
 
+#include "base/parse.h"
 #include "cf.h"
 #include "fault.h"
 
@@ -387,6 +388,19 @@ struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f
 }
 
 /* ---- by name ---- */
+
+int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64_t *ret, char *err, size_t err_size)
+{
+    uint64_t v;
+
+    if (parse_uint(o->value, &v) || v < min || v > max) {
+        snprintf(err, err_size, "%s=%.40s: must be a number from %llu to %llu", o->key, o->value,
+                 (unsigned long long)min, (unsigned long long)max);
+        return -EINVAL;
+    }
+    *ret = v;
+    return 0;
+}
 
 #define FILTER_OPTIONS_MAX 32
 

@@ -23,11 +23,8 @@ void eng_default_opts(struct eng_opts *o)
 
 static int parse_number(const struct pst_option *o, uint64_t max, uint64_t *ret, const struct errmsg *m)
 {
-    char *end;
-    unsigned long long v;
-    errno = 0;
-    v = strtoull(o->value, &end, 10);
-    if (errno || end == o->value || *end || o->value[0] == '-' || v > max)
+    uint64_t v;
+    if (parse_uint(o->value, &v) || v > max)
         return fail(m, -EINVAL, "%s=%s: a number from 0 to %llu is expected", o->key, o->value, (unsigned long long)max);
     *ret = v;
     return 0;

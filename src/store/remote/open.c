@@ -1,6 +1,7 @@
 /* URLs, options, and the store's life. */
 #include "remote.h"
 
+#include "base/parse.h"
 #include "control/rpc.h"
 
 #include <ctype.h>
@@ -22,12 +23,9 @@ struct options {
 
 static int parse_number(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
 {
-    char *end;
-    unsigned long long v;
+    uint64_t v;
 
-    errno = 0;
-    v = strtoull(s, &end, 10);
-    if (errno || end == s || *end || *s == '-' || v < min || v > max)
+    if (parse_uint(s, &v) || v < min || v > max)
         return -EINVAL;
     *ret = v;
     return 0;

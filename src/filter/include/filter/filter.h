@@ -48,6 +48,9 @@ struct filter_frame *filter_frame_back(struct pst_op *op);
 /* Gives the frame back and returns its operation, ready to be handed up. */
 struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f);
 
+/* An option's value. 0, or -EINVAL with a line in err. */
+int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64_t *ret, char *err, size_t err_size);
+
 /* ---- the filters there are ---- */
 
 struct filter_type {
