@@ -91,15 +91,15 @@ uint64_t cf_seen(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t chunk
  */
 int cf_decode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, const struct pst_op *op, uint64_t least,
               uint8_t *stored, uint8_t *plain, uint32_t cap, uint32_t *ret_len, uint64_t *ret_gen);
-/*
- * From plain bytes to a CHUNK_REPLACE: fills op's iov (one element, given), length, and meta data. before: the
- * generation that it replaces, 0: a hole. len 0: the chunk becomes one.
- */
 /* With which key, and when: until cf_replaced, or cf_not_replaced, has wiped it. */
 struct cf_used {
     uint64_t history;
     uint8_t key[SEAL_KEY];
 };
+/*
+ * From plain bytes to a CHUNK_REPLACE: fills op's iov (one element, given), length, and meta data. before: the
+ * generation that it replaces, 0: a hole. len 0: the chunk becomes one.
+ */
 int cf_encode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, struct pst_op *op, struct iovec *iov,
               uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, struct cf_used *ret);
 /*

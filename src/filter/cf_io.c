@@ -59,8 +59,6 @@ enum write_state {
     WRITE_LAST, /* the last chunk, when all others are there: it records the request, and makes durable */
 };
 
-static void write_step(struct cf_frame *f);
-
 static uint64_t last_start(const struct cf_frame *f)
 {
     return align_down(f->end - 1, cf_size_of(f));

@@ -64,22 +64,17 @@ static int admit(struct cf *cf, struct pst_cont *c)
 static int cf_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
                         struct pst_cont **ret)
 {
-    struct pst_cont *c = calloc(1, sizeof *c);
-    int r = c ? pst_cont_open(st->next, ctx, pool, label, &c->next) : -ENOMEM;
+    struct pst_cont *c;
+    int r = filter_cont_open(st, ctx, pool, label, &c);
 
-    if (!r) {
-        c->store = st;
-        c->info = c->next->info;
-        r = admit(container_of(st, struct cf, f.st), c);
-        if (r)
-            pst_cont_close(c->next);
-    }
-    if (r) {
-        free(c);
+    if (r)
         return r;
-    }
-    *ret = c;
-    return 0;
+    r = admit(container_of(st, struct cf, f.st), c);
+    if (r)
+        pst_cont_close(c);
+    else
+        *ret = c;
+    return r;
 }
 
 /* ---- objects ---- */

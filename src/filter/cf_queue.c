@@ -1,7 +1,6 @@
 #include "cf_queue.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,12 +14,6 @@ static struct cf_queue *queue_of(struct pst_queue *q)
 }
 
 /* ---- open, close ---- */
-
-static int watch(int epoll, int fd)
-{
-    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
-}
 
 static void free_queue(struct cf_queue *q)
 {
@@ -73,9 +66,9 @@ static int cq_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)
     if (!r) /* a frame may have CF_WINDOW operations below; what finds no room there waits in `unsent` */
         r = pst_queue_open(st->next, (uint32_t)min_u64(depth + 2 * CF_WINDOW, DEPTH_MAX), &q->next);
     if (!r)
-        r = watch(q->epoll, q->wake);
+        r = filter_watch(q->epoll, q->wake);
     if (!r)
-        r = watch(q->epoll, pst_queue_fd(q->next));
+        r = filter_watch(q->epoll, pst_queue_fd(q->next));
     if (r) {
         free_queue(q);
         return r;
@@ -386,14 +379,6 @@ static int sweep(struct cf_queue *q)
     return n;
 }
 
-static void sleep_for(struct cf_queue *q, uint64_t ns)
-{
-    struct pollfd pfd = {.fd = q->epoll, .events = POLLIN};
-    struct timespec t = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
-
-    ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &t, NULL);
-}
-
 static int cq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint64_t timeout_ns)
 {
     struct cf_queue *q = queue_of(pq);
@@ -411,7 +396,7 @@ static int cq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint6
         if (r < 0)
             return r;
         if (r == 0)
-            sleep_for(q, timeout_ns == UINT64_MAX ? UINT64_MAX : timeout_ns - spent);
+            filter_sleep(q->epoll, timeout_ns == UINT64_MAX ? UINT64_MAX : timeout_ns - spent);
     }
 }
 

@@ -10,7 +10,6 @@
 #include "fault.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -57,12 +56,6 @@ static void arm(struct fault_queue *q)
     timerfd_settime(q->timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static int watch(int epoll, int fd)
-{
-    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
-}
-
 static void free_queue(struct fault_queue *q)
 {
     if (q->fq.next)
@@ -88,9 +81,9 @@ static int fq_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)
     q->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     r = q->epoll < 0 || q->timer < 0 ? -errno : filter_queue_init(&q->fq, st, depth);
     if (r == 0)
-        r = watch(q->epoll, q->timer);
+        r = filter_watch(q->epoll, q->timer);
     if (r == 0)
-        r = watch(q->epoll, pst_queue_fd(q->fq.next));
+        r = filter_watch(q->epoll, pst_queue_fd(q->fq.next));
     if (r < 0) {
         free_queue(q);
         return r;
@@ -203,18 +196,11 @@ static int fq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint6
     uint64_t start = now_ns();
 
     for (;;) {
-        struct pollfd pfd = {.fd = q->epoll, .events = POLLIN};
         int n = sweep(q, ret_ops, max);
         uint64_t spent = now_ns() - start;
         if (n != 0 || spent >= timeout_ns || (!q->below && list_empty(&q->early) && list_empty(&q->late)))
             return n;
-        if (timeout_ns == UINT64_MAX) {
-            poll(&pfd, 1, -1);
-        } else {
-            uint64_t left = timeout_ns - spent;
-            struct timespec t = {(time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC)};
-            ppoll(&pfd, 1, &t, NULL);
-        }
+        filter_sleep(q->epoll, timeout_ns == UINT64_MAX ? UINT64_MAX : timeout_ns - spent);
     }
 }
 

@@ -5,8 +5,10 @@
 #include "fault.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 static void fwd_close(struct pst_store *st)
 {
@@ -61,8 +63,8 @@ static int fwd_cont_destroy(struct pst_store *st, const struct pst_ctx *ctx, con
     return pst_cont_destroy(st->next, ctx, pool, label);
 }
 
-static int fwd_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
-                         struct pst_cont **ret)
+int filter_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                     struct pst_cont **ret)
 {
     struct pst_cont *c = calloc(1, sizeof *c);
     int r;
@@ -279,7 +281,7 @@ static const struct pst_store_ops forward_ops = {
     .cont_query = fwd_cont_query,
     .cont_list = fwd_cont_list,
     .cont_destroy = fwd_cont_destroy,
-    .cont_open = fwd_cont_open,
+    .cont_open = filter_cont_open,
     .cont_close = fwd_cont_close,
     .lookup = fwd_lookup,
     .getattr = fwd_getattr,
@@ -385,6 +387,21 @@ struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f
 {
     list_push_front(&fq->free, &f->link);
     return f->op;
+}
+
+int filter_watch(int epoll, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+void filter_sleep(int epoll, uint64_t ns)
+{
+    struct pollfd pfd = {.fd = epoll, .events = POLLIN};
+    struct timespec t = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+
+    ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &t, NULL);
 }
 
 /* ---- by name ---- */

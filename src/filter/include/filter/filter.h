@@ -20,6 +20,9 @@ struct filter {
 
 /* Fills in the table that passes everything on. name: static. */
 void filter_init(struct filter *f, const char *name, struct pst_store *next);
+/* Its entry that opens a container: for filters that do something besides. */
+int filter_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char *pool, const char *label,
+                     struct pst_cont **ret);
 
 /* An operation that is on its way through a filter: what the submitter had in it. On one list at a time. */
 struct filter_frame {
@@ -47,6 +50,10 @@ int filter_frame_submit(struct filter_queue *fq, struct filter_frame *f);
 struct filter_frame *filter_frame_back(struct pst_op *op);
 /* Gives the frame back and returns its operation, ready to be handed up. */
 struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f);
+
+/* For a queue's descriptor that is an epoll set. 0 or -errno; until something of it is readable, UINT64_MAX: however long. */
+int filter_watch(int epoll, int fd);
+void filter_sleep(int epoll, uint64_t ns);
 
 /* An option's value. 0, or -EINVAL with a line in err. */
 int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64_t *ret, char *err, size_t err_size);
