@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <libgen.h>
 #include <limits.h>
+#include <link.h>
 
 /*
- * Which libibverbs a process has is settled with the first one that is loaded: later ones of that name are taken for it.
- * libfabric names its libraries without a path, so the one that is to be uroce's has to be there before libfabric is.
+ * Which libibverbs a process has is settled with the first one that is loaded: later ones of that name are taken for
+ * it. libfabric names its libraries without a path, so the one that is to be uroce's has to be there before libfabric
+ * is.
  */
 
 #define IBVERBS "libibverbs.so.1"
@@ -41,18 +43,32 @@ static bool usable(char *dir, size_t size, const char *base, const char *below)
     return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
-/* UROCE_LIBDIR, else beside this code (in a build tree), else where it is installed. */
+/* The file that has this code. Of a program the loader only knows what its caller called it, maybe another file. */
+static bool own_file(char ret[PATH_MAX])
+{
+    struct link_map *map;
+    Dl_info me;
+
+    if (!dladdr1((void *)(uintptr_t)own_file, &me, (void **)&map, RTLD_DL_LINKMAP))
+        return false;
+    return realpath(*map->l_name ? map->l_name : "/proc/self/exe", ret);
+}
+
+/* UROCE_LIBDIR, else as `uroce run`: of the build tree; beside this code; where it was to be installed to. */
 static bool find_dir(char *dir, size_t size)
 {
+    static const char *const beside[] = {"/../roce/verbs", "/" FAB_UROCE_FROM_BIN, "/uroce"};
     const char *env = secure_getenv("UROCE_LIBDIR");
     char own[PATH_MAX];
-    Dl_info me;
 
     if (env && *env)
         return usable(dir, size, env, "");
-    if (dladdr((void *)(uintptr_t)find_dir, &me) && me.dli_fname && realpath(me.dli_fname, own) &&
-        usable(dir, size, dirname(own), "/../roce/verbs"))
-        return true;
+    if (own_file(own)) {
+        const char *here = dirname(own);
+        for (size_t i = 0; i < ARRAY_SIZE(beside); i++)
+            if (usable(dir, size, here, beside[i]))
+                return true;
+    }
     return usable(dir, size, FAB_UROCE_DIR, "");
 }
 
@@ -107,7 +123,8 @@ int fab_verbs_use_uroce(char *err, size_t err_size)
         return -EBUSY;
     }
     if (!find_dir(dir, sizeof dir)) {
-        snprintf(err, err_size, "uroce's " IBVERBS " was not found in %s: install it, or name its directory in UROCE_LIBDIR",
+        snprintf(err, err_size,
+                 "uroce's " IBVERBS " was not found in %s: install it, or name its directory in UROCE_LIBDIR",
                  secure_getenv("UROCE_LIBDIR") ? secure_getenv("UROCE_LIBDIR") : FAB_UROCE_DIR);
         return -ENOENT;
     }

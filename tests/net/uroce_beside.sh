@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Provider uroce for a command that was found by PATH: with the libraries beside it, not those of where it was started.
+. "$(dirname "$0")/../lib/serve.sh"
+unset UROCE_LIBDIR
+mkdir -p "$T/here" "$T/roce/verbs"
+: >"$T/here/penstock"
+for l in libibverbs librdmacm; do echo planted >"$T/roce/verbs/$l.so.1"; done
+cd "$T/here"
+PATH=$(dirname "$PENSTOCK"):$PATH
+PENSTOCK=penstock
+
+serve --dev "$T/store" --provider uroce
+expect 0 penstock status "$SERVER"
+grep -q 'data.verbs.*uroce' "$T/out" || fail "not over uroce: $(cat "$T/out")"
