@@ -5,9 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define CM_CLASS_VERSION 2u
-#define QPN_MAX          0xffffffu
-#define ROOM             (WIRE_MAD_BYTES - WIRE_MAD_HEAD_BYTES)
+#define QPN_MAX 0xffffffu
+#define ROOM    (WIRE_MAD_BYTES - WIRE_MAD_HEAD_BYTES)
 
 static_assert(sizeof(struct raw_path) == 44, "layout");
 static_assert(offsetof(struct raw_req, qkey) == 28 && offsetof(struct raw_req, pkey) == 48, "layout");
@@ -226,17 +225,7 @@ static int put_apr(const struct wire_cm *m, struct raw_apr *r)
 
 int wire_cm_encode(const struct wire_cm *m, uint8_t ret_mad[WIRE_MAD_BYTES])
 {
-    union {
-        struct raw_req req;
-        struct raw_mra mra;
-        struct raw_rej rej;
-        struct raw_rep rep;
-        struct raw_ids ids;
-        struct raw_dreq dreq;
-        struct raw_sidr_req sidr_req;
-        struct raw_sidr_rep sidr_rep;
-        struct raw_apr apr;
-    } r;
+    union raw_cm r;
     struct wire_mad head = {.mgmt_class = WIRE_MAD_CM,
                             .class_version = CM_CLASS_VERSION,
                             .method = WIRE_MAD_SEND,

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define CM_CLASS_VERSION 2u
-
 #define COPY_PRIVATE(m, r) memcpy((m)->private_data, (r)->private_data, sizeof(r)->private_data)
 
 static void get_path(const struct raw_path *r, struct wire_cm_path *ret)
@@ -162,17 +160,7 @@ static int get_apr(const struct raw_apr *r, struct wire_cm *ret)
 /* body: all behind the common header, whose length was checked. */
 static int get_body(const uint8_t *body, struct wire_cm *ret)
 {
-    union {
-        struct raw_req req;
-        struct raw_mra mra;
-        struct raw_rej rej;
-        struct raw_rep rep;
-        struct raw_ids ids;
-        struct raw_dreq dreq;
-        struct raw_sidr_req sidr_req;
-        struct raw_sidr_rep sidr_rep;
-        struct raw_apr apr;
-    } r;
+    union raw_cm r;
 
     memcpy(&r, body, sizeof r);
     switch (ret->attr) {

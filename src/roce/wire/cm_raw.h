@@ -4,6 +4,8 @@
 
 #include "roce/wire_cm.h"
 
+#define CM_CLASS_VERSION 2u
+
 struct raw_path {
     be16 local_lid, remote_lid;
     uint8_t local_gid[16], remote_gid[16];
@@ -104,6 +106,19 @@ struct raw_apr {
     uint8_t zero[2];
     uint8_t info[WIRE_CM_INFO_MAX];
     uint8_t private_data[WIRE_CM_APR_PRIVATE];
+};
+
+/* All behind the common header. */
+union raw_cm {
+    struct raw_req req;
+    struct raw_mra mra;
+    struct raw_rej rej;
+    struct raw_rep rep;
+    struct raw_ids ids;
+    struct raw_dreq dreq;
+    struct raw_sidr_req sidr_req;
+    struct raw_sidr_rep sidr_rep;
+    struct raw_apr apr;
 };
 
 struct raw_cma {
