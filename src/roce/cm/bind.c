@@ -1,13 +1,6 @@
 /* Ports: who has which, and who listens at one. */
 #include "impl.h"
 
-static bool is_any(const union uroce_gid *g)
-{
-    static const union uroce_gid zero;
-    return !memcmp(g, &zero, sizeof zero) ||
-           (wire_gid_is_v4(g) && !(g->raw[12] | g->raw[13] | g->raw[14] | g->raw[15]));
-}
-
 /* Does an id's address take in that one? */
 static bool covers(const struct cm_id *id, const union uroce_gid *g)
 {
@@ -57,7 +50,7 @@ int cm_bind(struct cm_id *id, const struct uroce_cm_addr *local, unsigned int fl
     if (id->bound || id->state != CM_IDLE)
         return -EINVAL;
     id->local = *local;
-    id->any = is_any(&local->gid);
+    id->any = wire_gid_is_any(&local->gid);
     id->any_v6 = id->any && !wire_gid_is_v4(&local->gid);
     id->v6_only = flags & UROCE_CM_V6_ONLY;
     id->reuse = flags & UROCE_CM_REUSE;

@@ -102,12 +102,6 @@ int uroce_cm_id_migrate(struct uroce_cm_id *id, struct uroce_cm_channel *ch)
 
 /* ---- addresses ---- */
 
-static bool is_any(const union uroce_gid *g)
-{
-    static const union uroce_gid zero;
-    return !memcmp(g, &zero, sizeof zero) || (wire_gid_is_v4(g) && !memcmp(g->raw + 12, zero.raw, 4));
-}
-
 /* Other processes at the same holder must not have the port: each address of the device that the id's takes in. */
 static int hold_port(struct uroce_cm_id *id, const struct cm_info *info, unsigned int flags)
 {
@@ -116,7 +110,7 @@ static int hold_port(struct uroce_cm_id *id, const struct cm_info *info, unsigne
                             .reuse = (flags & UROCE_CM_REUSE) != 0};
     if (!dev->holder.slot)
         return 0;
-    bool any = is_any(&info->local.gid), any_v4 = any && wire_gid_is_v4(&info->local.gid);
+    bool any = wire_gid_is_any(&info->local.gid), any_v4 = any && wire_gid_is_v4(&info->local.gid);
     for (int i = 0; i < dev->nports && b.n < HOLDER_BIND_MAX; i++) {
         const union uroce_gid *g = &dev->ports[i].at.addr.gid;
         bool v4 = wire_gid_is_v4(g);
@@ -155,7 +149,7 @@ int uroce_cm_bind(struct uroce_cm_id *id, const struct uroce_cm_addr *local, uns
     int r = dev_check_fork(dev);
     if (r)
         return r;
-    if (!is_any(&local->gid) && (r = dev_address_index(dev, &local->gid)) < 0)
+    if (!wire_gid_is_any(&local->gid) && (r = dev_address_index(dev, &local->gid)) < 0)
         return r;
     dev_lock(dev);
     r = bind_and_hold(id, local, flags);
@@ -238,10 +232,10 @@ static int resolve(struct uroce_cm_id *id, const struct uroce_cm_addr *local, co
     struct cm_info info;
     cm_info(id->cm, &info);
     const union uroce_gid *want = info.bound ? &info.local.gid : local ? &local->gid : NULL;
-    int port = want && !is_any(want) ? dev_address_index(dev, want) : choose_port(dev, &remote->gid);
+    int port = want && !wire_gid_is_any(want) ? dev_address_index(dev, want) : choose_port(dev, &remote->gid);
     if (port < 0)
         return port;
-    if (wire_gid_is_v4(&dev->ports[port].at.addr.gid) != wire_gid_is_v4(&remote->gid) || is_any(&remote->gid))
+    if (wire_gid_is_v4(&dev->ports[port].at.addr.gid) != wire_gid_is_v4(&remote->gid) || wire_gid_is_any(&remote->gid))
         return -EADDRNOTAVAIL;
     if (!info.bound && local && local->port) {
         struct uroce_cm_addr at = {.gid = dev->ports[port].at.addr.gid, .port = local->port};

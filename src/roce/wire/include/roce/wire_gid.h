@@ -5,11 +5,19 @@
 #include "uroce/types.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 static inline bool wire_gid_is_v4(const union uroce_gid *g)
 {
     const uint8_t *b = g->raw;
     return !(b[0] | b[1] | b[2] | b[3] | b[4] | b[5] | b[6] | b[7] | b[8] | b[9]) && b[10] == 0xff && b[11] == 0xff;
+}
+
+/* No address: "::" or 0.0.0.0. */
+static inline bool wire_gid_is_any(const union uroce_gid *g)
+{
+    static const union uroce_gid zero;
+    return !memcmp(g, &zero, sizeof zero) || (wire_gid_is_v4(g) && !memcmp(g->raw + 12, zero.raw, 4));
 }
 
 static inline bool wire_gid_is_multicast(const union uroce_gid *g)
