@@ -111,8 +111,8 @@ void cm_timewait(struct cm_id *id, const struct cm_msg *msg)
     id->e->st.duplicates++;
     if (msg->m.attr == WIRE_CM_DREQ)
         cm_reply_drep(id->e, msg);
-    else if ((msg->m.attr == WIRE_CM_REP || msg->m.attr == WIRE_CM_RTU) && id->has_mad)
-        cm_send_again(id); /* the refusal: it was lost */
+    else if (msg->m.attr == WIRE_CM_REP || msg->m.attr == WIRE_CM_RTU)
+        cm_send_again(id); /* the refusal, if it was one: it was lost */
 }
 
 void cm_timewait_late(struct cm_id *id)

@@ -113,7 +113,7 @@ int cm_heap_reserve(struct cm_engine *e, uint32_t n);
 void cm_timer_set(struct cm_id *id, uint64_t deadline);
 /* Sends id->mad now and again. */
 void cm_send_repeated(struct cm_id *id);
-/* Sends it once more. */
+/* Sends it once more, if there is one: in timewait it can only be a refusal. */
 void cm_send_again(struct cm_id *id);
 /* The next repetition; false: no more. */
 bool cm_send_next(struct cm_id *id, uint32_t tries);
@@ -164,7 +164,7 @@ void cm_sidr_req_sent(struct cm_id *id, const struct cm_msg *msg);
 void cm_sidr_req_sent_late(struct cm_id *id);
 
 void cm_enter(struct cm_id *id, enum cm_state state);
-/* The end of a connection's message course: holds the answer (id->mad, if any) for that long. */
+/* The end of a connection's message course: holds the refusal (id->mad, if it was one) for that long. */
 void cm_enter_timewait(struct cm_id *id, uint64_t hold_ns);
 void cm_close_now(struct cm_id *id, const void *private_data, uint8_t len);
 /* The request is not waiting for the program any more. */

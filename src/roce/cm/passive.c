@@ -10,11 +10,8 @@ static void again(struct cm_id *id)
         cm_reply_mra(id, WIRE_CM_ANSWERED_REQ);
         break;
     case CM_REP_SENT:
-        cm_send_again(id);
-        break;
     case CM_TIMEWAIT: /* the refusal, if it was one */
-        if (id->has_mad && id->mad[17] == WIRE_CM_REJ)
-            cm_send_again(id);
+        cm_send_again(id);
         break;
     default: /* ESTABLISHED: the RTU was there, this REQ is late */
         break;
