@@ -84,15 +84,13 @@ int cm_bind_any_port(struct cm_id *id)
 
 int cm_listen(struct cm_id *id, uint32_t backlog)
 {
-    if (id->state == CM_LISTEN) {
-        id->backlog = backlog && backlog < CM_BACKLOG ? backlog : CM_BACKLOG;
-        return 0;
+    if (id->state != CM_LISTEN) {
+        if (!id->bound || id->state != CM_IDLE || id->routed)
+            return -EINVAL;
+        list_for_each (it, &id->e->bound)
+            if (in_the_way(list_entry(it, struct cm_id, bind_link), id))
+                return -EADDRINUSE; /* both reuse the port: one may listen */
     }
-    if (!id->bound || id->state != CM_IDLE || id->routed)
-        return -EINVAL;
-    list_for_each (it, &id->e->bound)
-        if (in_the_way(list_entry(it, struct cm_id, bind_link), id))
-            return -EADDRINUSE; /* both reuse the port: one may listen */
     id->backlog = backlog && backlog < CM_BACKLOG ? backlog : CM_BACKLOG;
     id->state = CM_LISTEN;
     return 0;

@@ -149,7 +149,7 @@ int cm_reject(struct cm_id *id, uint64_t now, uint16_t reason, const void *priva
     }
     if (id->state != CM_REQ_RCVD && id->state != CM_REP_SENT && id->state != CM_REP_RCVD)
         return -EINVAL;
-    cm_request_taken(id);
+    cm_taken(id);
     cm_reject_with(id,
                    id->state == CM_REQ_RCVD   ? WIRE_CM_ANSWERED_REQ
                    : id->state == CM_REP_RCVD ? WIRE_CM_ANSWERED_REP

@@ -167,8 +167,9 @@ void cm_enter(struct cm_id *id, enum cm_state state);
 /* The end of a connection's message course: holds the refusal (id->mad, if it was one) for that long. */
 void cm_enter_timewait(struct cm_id *id, uint64_t hold_ns);
 void cm_close_now(struct cm_id *id, const void *private_data, uint8_t len);
-/* The request is not waiting for the program any more. */
-void cm_request_taken(struct cm_id *id);
+/* The id of a request that waits for the program (cm_taken), with what both kinds tell. NULL: no room. */
+struct cm_id *cm_request_new(struct cm_engine *e, struct cm_id *listener, const struct cm_msg *msg, uint64_t service_id,
+                             const struct wire_cma *head);
 void cm_reject_with(struct cm_id *id, uint8_t answered, uint16_t reason, const void *private_data, uint8_t len);
 /* The peer says that nobody listens; true: it is asked again. */
 bool cm_refused(struct cm_id *id);

@@ -49,22 +49,36 @@ static uint16_t check(const struct cm_msg *msg, struct wire_cma *ret_head, uint8
     return 0;
 }
 
+struct cm_id *cm_request_new(struct cm_engine *e, struct cm_id *listener, const struct cm_msg *msg, uint64_t service_id,
+                             const struct wire_cma *head)
+{
+    struct cm_id *id = cm_table_new(e, listener->space);
+
+    if (!id)
+        return NULL;
+    id->path = *msg->path;
+    id->local = (struct uroce_cm_addr){.gid = msg->path->local, .port = (uint16_t)service_id};
+    id->remote = (struct uroce_cm_addr){.gid = msg->path->remote, .port = head->src_port};
+    id->routed = true;
+    id->tid = msg->m.tid;
+    id->service_id = service_id;
+    cm_table_set_remote(id, msg->m.local_id);
+    id->listener = listener;
+    listener->waiting++;
+    list_push_back(&listener->children, &id->child_link);
+    return id;
+}
+
 static enum uroce_qp_type type_of(const struct wire_cm_req *q)
 {
     return q->transport == WIRE_CM_RC ? UROCE_QPT_RC : q->transport == WIRE_CM_UC ? UROCE_QPT_UC : UROCE_QPT_XRC_RECV;
 }
 
-static void fill(struct cm_id *id, const struct cm_msg *msg, const struct wire_cma *head)
+static void fill(struct cm_id *id, const struct cm_msg *msg)
 {
     const struct wire_cm_req *q = &msg->m.req;
 
-    id->path = *msg->path;
     id->path.traffic_class = q->primary.traffic_class;
-    id->local = (struct uroce_cm_addr){.gid = msg->path->local, .port = (uint16_t)q->service_id};
-    id->remote = (struct uroce_cm_addr){.gid = msg->path->remote, .port = head->src_port};
-    id->routed = true;
-    id->tid = msg->m.tid;
-    id->service_id = q->service_id;
     id->remote_psn = q->psn;
     id->local_psn = (uint32_t)rng_below(&id->e->rng, 1u << 24);
     id->mtu = q->mtu;
@@ -74,7 +88,6 @@ static void fill(struct cm_id *id, const struct cm_msg *msg, const struct wire_c
     id->rnr_retry_count = q->rnr_retry_count;
     id->ack_timeout = q->primary.ack_timeout;
     id->remote_ece = (struct uroce_cm_ece){.vendor_id = q->vendor_id, .options = msg->m.attr_mod};
-    cm_table_set_remote(id, msg->m.local_id);
     cm_table_set_qpn(id, q->ca_guid, q->qpn);
 }
 
@@ -100,16 +113,13 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
         cm_reply_busy(e, msg);
         return;
     }
-    id = cm_table_new(e, listener->space);
+    id = cm_request_new(e, listener, msg, q->service_id, head);
     if (!id) {
         cm_reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
         return;
     }
-    fill(id, msg, head);
+    fill(id, msg);
     id->state = CM_REQ_RCVD;
-    id->listener = listener;
-    listener->waiting++;
-    list_push_back(&listener->children, &id->child_link);
     if (cm_tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
         return;
     cm_reply_rej(e, msg, WIRE_CM_ANSWERED_REQ, WIRE_CM_REJ_NO_RESOURCES);
@@ -143,18 +153,13 @@ void cm_passive_req(struct cm_engine *e, const struct cm_msg *msg)
         request(e, listener, msg, &head);
 }
 
-void cm_request_taken(struct cm_id *id)
+void cm_taken(struct cm_id *id)
 {
     if (!id->listener)
         return;
     list_del(&id->child_link);
     id->listener->waiting--;
     id->listener = NULL;
-}
-
-void cm_taken(struct cm_id *id)
-{
-    cm_request_taken(id);
 }
 
 static int put_rep(struct cm_id *id, const struct uroce_cm_param *p)
@@ -196,7 +201,7 @@ int cm_accept(struct cm_id *id, uint64_t now, const struct uroce_cm_param *p)
     int r = put_rep(id, p);
     if (r)
         return r;
-    cm_request_taken(id);
+    cm_taken(id);
     id->local_qpn = p->qp_num;
     id->responder_resources = p->responder_resources;
     id->initiator_depth = p->initiator_depth;
@@ -211,7 +216,7 @@ void cm_req_rcvd(struct cm_id *id, const struct cm_msg *msg)
         id->e->st.dropped++;
         return;
     }
-    cm_request_taken(id);
+    cm_taken(id);
     cm_tell(id, UROCE_CM_REJECTED, msg->m.rej.reason, &msg->m);
     cm_enter_timewait(id, CM_TIMEWAIT_NS);
 }

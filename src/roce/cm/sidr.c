@@ -17,23 +17,13 @@ static void request(struct cm_engine *e, struct cm_id *listener, const struct cm
                                 .qp_type = UROCE_QPT_UD,
                                 .ece = {.options = msg->m.attr_mod},
                                 .ah = {.dgid = msg->path->remote, .hop_limit = msg->path->hop_limit}};
-    struct cm_id *id = cm_table_new(e, listener->space);
+    struct cm_id *id = cm_request_new(e, listener, msg, msg->m.sidr_req.service_id, head);
 
     if (!id) {
         refuse(e, msg, WIRE_CM_SIDR_REJECTED);
         return;
     }
     id->state = CM_SIDR_REQ_RCVD;
-    id->path = *msg->path;
-    id->local = (struct uroce_cm_addr){.gid = msg->path->local, .port = (uint16_t)msg->m.sidr_req.service_id};
-    id->remote = (struct uroce_cm_addr){.gid = msg->path->remote, .port = head->src_port};
-    id->routed = true;
-    id->tid = msg->m.tid;
-    id->service_id = msg->m.sidr_req.service_id;
-    cm_table_set_remote(id, msg->m.local_id);
-    id->listener = listener;
-    listener->waiting++;
-    list_push_back(&listener->children, &id->child_link);
     if (cm_tell_event(id, listener, &ev, &msg->m, WIRE_CMA_BYTES))
         return;
     refuse(e, msg, WIRE_CM_SIDR_REJECTED);
@@ -75,7 +65,7 @@ void cm_sidr_answer(struct cm_id *id, uint8_t status, const struct uroce_cm_para
     m.sidr_rep.vendor_id = p->ece.vendor_id;
     m.sidr_rep.status = status;
     (void)cm_msg_private(&m, 0, p->private_data, p->private_len);
-    cm_request_taken(id);
+    cm_taken(id);
     cm_msg_put(id, &m);
     cm_send_again(id);
     cm_enter(id, CM_SIDR_DONE);

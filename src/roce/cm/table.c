@@ -58,9 +58,9 @@ struct cm_id *cm_table_new(struct cm_engine *e, enum uroce_cm_space space)
 void cm_table_free(struct cm_id *id)
 {
     cm_timer_set(id, UINT64_MAX);
-    cm_request_taken(id);
+    cm_taken(id);
     list_for_each_safe (it, &id->children)
-        cm_request_taken(list_entry(it, struct cm_id, child_link));
+        cm_taken(list_entry(it, struct cm_id, child_link));
     cm_unbind(id);
     list_del(&id->by_local);
     list_del(&id->by_remote);

@@ -98,7 +98,7 @@ void cm_id_free(struct cm_id *id, uint64_t now);
 int cm_bind(struct cm_id *id, const struct uroce_cm_addr *local, unsigned int flags);
 void cm_unbind(struct cm_id *id);
 int cm_listen(struct cm_id *id, uint32_t backlog);
-/* A request was taken by the program (backlog). */
+/* A request was taken by the program, or does not wait for it any more (backlog). Of any other id: nothing. */
 void cm_taken(struct cm_id *id);
 
 /* Where it connects to: path->local is the id's address from now on, and it gets a port if it has none. */
