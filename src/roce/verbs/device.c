@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-pthread_mutex_t vb_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t vb_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list devices = LIST_INIT(devices);   /* struct vb_device */
 static struct list contexts = LIST_INIT(contexts); /* struct vb_context */
 
@@ -204,7 +204,7 @@ static void context_free(struct vb_context *ctx)
     free(ctx);
 }
 
-struct vb_context *vb_open(struct vb_device *dev)
+static struct vb_context *context_new(struct vb_device *dev)
 {
     struct vb_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
@@ -228,13 +228,8 @@ struct vb_context *vb_open(struct vb_device *dev)
     if (!r) {
         ctx->native = dev->native;
         r = open_descriptors(ctx);
-        if (r) {
-            struct uroce_events *events = ctx->events;
-            ctx->events = NULL;
-            if (events)
-                uroce_events_destroy(events);
+        if (r)
             native_put(dev);
-        }
     }
     if (r) {
         context_free(ctx);
@@ -246,7 +241,7 @@ struct vb_context *vb_open(struct vb_device *dev)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-    struct vb_context *ctx = vb_open(container_of(device, struct vb_device, ibv));
+    struct vb_context *ctx = context_new(container_of(device, struct vb_device, ibv));
     return ctx ? &ctx->v.context : NULL;
 }
 
@@ -278,7 +273,7 @@ struct ibv_context *ibv_import_device(int cmd_fd)
         vb_debug("import refused: descriptor %d is of no context of this process; others cannot be imported", cmd_fd);
         return vb_null(-EINVAL);
     }
-    struct vb_context *ctx = vb_open(dev);
+    struct vb_context *ctx = context_new(dev);
     return ctx ? &ctx->v.context : NULL;
 }
 
@@ -294,6 +289,30 @@ void *vb_find(struct vb_context *like, void *(*fn)(struct vb_context *ctx, const
         found = fn(ctx, arg);
     }
     return found;
+}
+
+struct by_handle {
+    enum vb_kind kind;
+    uint32_t handle;
+};
+
+static void *with_handle(struct vb_context *ctx, const void *arg)
+{
+    const struct by_handle *by = arg;
+    for (struct list *l = ctx->objects[by->kind].next; l != &ctx->objects[by->kind]; l = l->next) {
+        struct vb_object *o = container_of(l, struct vb_object, link);
+        if (o->handle == by->handle)
+            return o;
+    }
+    return NULL;
+}
+
+struct vb_object *vb_find_handle(struct vb_context *like, enum vb_kind kind, uint32_t handle)
+{
+    struct vb_object *o = vb_find(like, with_handle, &(struct by_handle){kind, handle});
+    if (!o)
+        vb_debug("import refused: nothing of that kind has handle %u in this process", handle);
+    return o;
 }
 
 void vb_add(struct vb_context *ctx, enum vb_kind kind, struct vb_object *o)

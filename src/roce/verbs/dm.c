@@ -94,24 +94,13 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibv, uint64_t offs
     return &mr->ibv;
 }
 
-static void *dm_by_handle(struct vb_context *ctx, const void *arg)
-{
-    for (struct list *l = ctx->objects[VB_DM].next; l != &ctx->objects[VB_DM]; l = l->next) {
-        struct vb_dm *dm = container_of(l, struct vb_dm, obj.link);
-        if (dm->obj.handle == *(const uint32_t *)arg)
-            return dm;
-    }
-    return NULL;
-}
-
 struct ibv_dm *ibv_import_dm(struct ibv_context *c, uint32_t handle)
 {
-    struct vb_dm *of = vb_find(vb_ctx(c), dm_by_handle, &handle);
-    struct vb_dm *dm = of ? calloc(1, sizeof *dm) : NULL;
-    if (!dm) {
-        vb_debug("import refused: no device memory has handle %u in this process", handle);
-        return vb_null(of ? -ENOMEM : -ENOENT);
-    }
+    struct vb_object *o = vb_find_handle(vb_ctx(c), VB_DM, handle);
+    struct vb_dm *dm = o ? calloc(1, sizeof *dm) : NULL;
+    if (!dm)
+        return vb_null(o ? -ENOMEM : -ENOENT);
+    struct vb_dm *of = container_of(o, struct vb_dm, obj);
     dm->of = of;
     dm->mem = of->mem;
     dm->len = of->len;

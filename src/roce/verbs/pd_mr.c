@@ -249,34 +249,10 @@ int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t f
 
 /* ---- import: another context's objects, of the same device and process ---- */
 
-static void *pd_by_handle(struct vb_context *ctx, const void *arg)
-{
-    for (struct list *l = ctx->objects[VB_PD].next; l != &ctx->objects[VB_PD]; l = l->next) {
-        struct vb_pd *pd = container_of(l, struct vb_pd, obj.link);
-        if (pd->obj.handle == *(const uint32_t *)arg)
-            return pd;
-    }
-    return NULL;
-}
-
-static void *mr_by_handle(struct vb_context *ctx, const void *arg)
-{
-    for (struct list *l = ctx->objects[VB_MR].next; l != &ctx->objects[VB_MR]; l = l->next) {
-        struct vb_mr *mr = container_of(l, struct vb_mr, obj.link);
-        if (mr->obj.handle == *(const uint32_t *)arg)
-            return mr;
-    }
-    return NULL;
-}
-
 struct ibv_pd *ibv_import_pd(struct ibv_context *c, uint32_t handle)
 {
-    struct vb_pd *of = vb_find(vb_ctx(c), pd_by_handle, &handle);
-    if (!of) {
-        vb_debug("import refused: no protection domain has handle %u in this process", handle);
-        return vb_null(-ENOENT);
-    }
-    return borrow(vb_ctx(c), of, NULL);
+    struct vb_object *o = vb_find_handle(vb_ctx(c), VB_PD, handle);
+    return o ? borrow(vb_ctx(c), container_of(o, struct vb_pd, obj), NULL) : vb_null(-ENOENT);
 }
 
 void ibv_unimport_pd(struct ibv_pd *pd)
@@ -286,12 +262,11 @@ void ibv_unimport_pd(struct ibv_pd *pd)
 
 struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
-    struct vb_mr *of = vb_find(vb_ctx(pd->context), mr_by_handle, &handle);
-    struct vb_mr *mr = of ? calloc(1, sizeof *mr) : NULL;
-    if (!mr) {
-        vb_debug("import refused: no region has handle %u in this process", handle);
-        return vb_null(of ? -ENOMEM : -ENOENT);
-    }
+    struct vb_object *o = vb_find_handle(vb_ctx(pd->context), VB_MR, handle);
+    struct vb_mr *mr = o ? calloc(1, sizeof *mr) : NULL;
+    if (!mr)
+        return vb_null(o ? -ENOMEM : -ENOENT);
+    struct vb_mr *of = container_of(o, struct vb_mr, obj);
     mr->ibv = of->ibv;
     mr->ibv.context = pd->context;
     mr->ibv.pd = pd;

@@ -180,11 +180,10 @@ struct vb_qp {
 
 /* ---- device.c ---- */
 
-extern pthread_mutex_t vb_lock;
-/* The context that a descriptor belongs to, opened anew; device.c has the contexts. */
-struct vb_context *vb_open(struct vb_device *dev);
 /* Calls fn for each context of the same native device until it returns non-NULL. */
 void *vb_find(struct vb_context *like, void *(*fn)(struct vb_context *ctx, const void *arg), const void *arg);
+/* One that may be imported: of any context of the same native device. */
+struct vb_object *vb_find_handle(struct vb_context *like, enum vb_kind kind, uint32_t handle);
 void vb_add(struct vb_context *ctx, enum vb_kind kind, struct vb_object *o);
 void vb_del(struct vb_context *ctx, struct vb_object *o);
 
