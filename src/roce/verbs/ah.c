@@ -44,20 +44,6 @@ int vb_ah_attr(const struct ibv_ah_attr *a, const char *what, struct uroce_ah_at
     return 0;
 }
 
-void vb_ah_attr_back(const struct uroce_ah_attr *a, uint8_t port, struct ibv_ah_attr *ret)
-{
-    *ret = (struct ibv_ah_attr){
-        .grh = {.flow_label = a->flow_label,
-                .sgid_index = a->sgid_index,
-                .hop_limit = a->hop_limit,
-                .traffic_class = a->traffic_class},
-        .sl = a->sl,
-        .is_global = 1,
-        .port_num = port,
-    };
-    memcpy(ret->grh.dgid.raw, a->dgid.raw, sizeof a->dgid.raw);
-}
-
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct uroce_ah_attr a;

@@ -1,11 +1,9 @@
 /* Devices: listed, opened, closed; what a fork does to them. */
-#define LOG_COMPONENT "libibverbs"
 #include "verbs_priv.h"
 
 #include "base/log.h"
 #include "stub.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,22 +34,7 @@ static void in_child(void)
 
 __attribute__((constructor)) static void init(void)
 {
-    const char *debug = getenv("UROCE_DEBUG");
-    if (debug && *debug && strcmp(debug, "0") != 0)
-        log_set_level(LOG_LVL_DEBUG);
     pthread_atfork(NULL, NULL, in_child);
-}
-
-void vb_debug(const char *fmt, ...)
-{
-    char line[512];
-    va_list ap;
-    if (!log_enabled(LOG_LVL_DEBUG))
-        return;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    log_write(LOG_LVL_DEBUG, LOG_COMPONENT, "%s", line);
 }
 
 int stub_refuse(const char *name)

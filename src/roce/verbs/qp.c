@@ -219,30 +219,9 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *ret, int mask, struct i
     int r = uroce_qp_query(qp->native, &a);
     if (r)
         return vb_result(r);
-    *ret = (struct ibv_qp_attr){
-        .qp_state = (enum ibv_qp_state)a.qp_state,
-        .cur_qp_state = (enum ibv_qp_state)a.cur_qp_state,
-        .path_mtu = (enum ibv_mtu)a.path_mtu,
-        .path_mig_state = IBV_MIG_MIGRATED,
-        .qkey = a.qkey,
-        .rq_psn = a.rq_psn,
-        .sq_psn = a.sq_psn,
-        .dest_qp_num = a.dest_qp_num,
-        .qp_access_flags = a.qp_access_flags,
-        .cap = qp->init.cap,
-        .pkey_index = a.pkey_index,
-        .en_sqd_async_notify = a.en_sqd_async_notify,
-        .sq_draining = a.sq_draining,
-        .max_rd_atomic = a.max_rd_atomic,
-        .max_dest_rd_atomic = a.max_dest_rd_atomic,
-        .min_rnr_timer = a.min_rnr_timer,
-        .port_num = a.port_num,
-        .timeout = a.timeout,
-        .retry_cnt = a.retry_cnt,
-        .rnr_retry = a.rnr_retry,
-        .rate_limit = a.rate_limit,
-    };
-    vb_ah_attr_back(&a.ah_attr, a.port_num, &ret->ah_attr);
+    vb_qp_attr_back(&a, a.port_num, ret);
+    ret->path_mig_state = IBV_MIG_MIGRATED;
+    ret->cap = qp->init.cap;
     *ret_init = qp->init;
     ibv->state = ret->qp_state;
     return 0;

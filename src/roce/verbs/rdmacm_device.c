@@ -1,30 +1,13 @@
 /* Devices as the connection manager has them: opened once, with a protection domain for ids that bring none. */
-#define LOG_COMPONENT "librdmacm"
 #include "rdmacm_priv.h"
 
-#include "base/log.h"
-
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 pthread_mutex_t cma_lock = PTHREAD_MUTEX_INITIALIZER;
 struct list cma_ids = LIST_INIT(cma_ids);
 static struct cma_device devices[CMA_DEVICES];
 static int ndevices;
-
-void vb_debug(const char *fmt, ...)
-{
-    char line[512];
-    va_list ap;
-    if (!log_enabled(LOG_LVL_DEBUG))
-        return;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    log_write(LOG_LVL_DEBUG, LOG_COMPONENT, "%s", line);
-}
 
 /* A child has nothing of its parent's: what it opens is its own. */
 static void in_child(void)
@@ -36,9 +19,6 @@ static void in_child(void)
 
 __attribute__((constructor)) static void init(void)
 {
-    const char *debug = getenv("UROCE_DEBUG");
-    if (debug && *debug && strcmp(debug, "0") != 0)
-        log_set_level(LOG_LVL_DEBUG);
     pthread_atfork(NULL, NULL, in_child);
 }
 

@@ -69,7 +69,7 @@ static void fill_ud(const struct uroce_cm_event *ev, struct cma_event *e)
         .qp_num = ev->qp_num,
         .qkey = ev->qkey,
     };
-    cma_ah_of(&ev->ah, &e->pub.param.ud.ah_attr);
+    vb_ah_attr_back(&ev->ah, 1, &e->pub.param.ud.ah_attr);
 }
 
 /* The new id of a request. False: it cannot be had, and the peer is refused. */

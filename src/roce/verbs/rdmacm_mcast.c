@@ -65,7 +65,7 @@ void cma_group_event(struct cma_id *c, const void *more, struct rdma_cm_event *e
         uroce_cm_query(c->native[0], &info);
         ah.sgid_index = (uint8_t)(info.gid_index < 0 ? 0 : info.gid_index);
         memcpy(ah.dgid.raw, g->gid.raw, sizeof ah.dgid);
-        cma_ah_of(&ah, &p->ah_attr);
+        vb_ah_attr_back(&ah, 1, &p->ah_attr);
         p->private_data = g->context;
     }
 }

@@ -122,8 +122,6 @@ int cma_complete(struct cma_id *id);
 
 /* ---- rdmacm_qp.c ---- */
 
-void cma_attr_of(const struct uroce_qp_attr *from, struct ibv_qp_attr *ret);
-void cma_ah_of(const struct uroce_ah_attr *from, struct ibv_ah_attr *ret);
 int cma_qp_ready(struct cma_id *id, uint8_t responder_resources, uint8_t initiator_depth);
 int cma_qp_error(struct cma_id *id);
 bool cma_is_ud(const struct cma_id *id);

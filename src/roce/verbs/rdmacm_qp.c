@@ -8,42 +8,6 @@ bool cma_is_ud(const struct cma_id *id)
     return id->id.qp_type == IBV_QPT_UD;
 }
 
-void cma_ah_of(const struct uroce_ah_attr *from, struct ibv_ah_attr *ret)
-{
-    *ret = (struct ibv_ah_attr){
-        .grh = {.flow_label = from->flow_label,
-                .sgid_index = from->sgid_index,
-                .hop_limit = from->hop_limit,
-                .traffic_class = from->traffic_class},
-        .sl = from->sl,
-        .is_global = 1,
-        .port_num = 1,
-    };
-    memcpy(ret->grh.dgid.raw, from->dgid.raw, sizeof ret->grh.dgid);
-}
-
-void cma_attr_of(const struct uroce_qp_attr *from, struct ibv_qp_attr *ret)
-{
-    *ret = (struct ibv_qp_attr){
-        .qp_state = (enum ibv_qp_state)from->qp_state,
-        .path_mtu = (enum ibv_mtu)from->path_mtu,
-        .qkey = from->qkey,
-        .rq_psn = from->rq_psn,
-        .sq_psn = from->sq_psn,
-        .dest_qp_num = from->dest_qp_num,
-        .qp_access_flags = from->qp_access_flags,
-        .pkey_index = from->pkey_index,
-        .max_rd_atomic = from->max_rd_atomic,
-        .max_dest_rd_atomic = from->max_dest_rd_atomic,
-        .min_rnr_timer = from->min_rnr_timer,
-        .port_num = from->port_num,
-        .timeout = from->timeout,
-        .retry_cnt = from->retry_cnt,
-        .rnr_retry = from->rnr_retry,
-    };
-    cma_ah_of(&from->ah_attr, &ret->ah_attr);
-}
-
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
     struct cma_id *c = cma_id(id);
@@ -54,7 +18,7 @@ int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *q
     int r = uroce_cm_qp_attr(c->native[0], &attr, &mask);
     if (r)
         return cma_fail(-r);
-    cma_attr_of(&attr, qp_attr);
+    vb_qp_attr_back(&attr, 1, qp_attr);
     *qp_attr_mask = (int)mask;
     return 0;
 }

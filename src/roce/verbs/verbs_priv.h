@@ -3,7 +3,8 @@
  * holds the native object (struct uroce_*). Nothing is emulated here: the calls translate arguments, layouts and error
  * conventions; what verbs mean is done by the device.
  *
- * librdmacm.so.1 includes this for vb_native() alone; it calls libibverbs by the public functions.
+ * librdmacm.so.1 includes this for vb_native(), the conventions of errors and shared.c, which is built into both; it calls
+ * libibverbs by the public functions.
  *
  * LOCKS. vb_lock: the table of devices and the list of contexts. ctx->lock: the lists of a context's objects; taken
  * after vb_lock. ctx->events_lock: an asynchronous event is taken and counted, or an object's end has purged it.
@@ -205,6 +206,11 @@ static inline int vb_result(int r)
 
 #define vb_null(r) (errno = -(r), NULL)
 
+/* ---- shared.c: in both libraries ---- */
+
+/* Of what the device has told. port: of the address. */
+void vb_ah_attr_back(const struct uroce_ah_attr *a, uint8_t port, struct ibv_ah_attr *ret);
+void vb_qp_attr_back(const struct uroce_qp_attr *a, uint8_t port, struct ibv_qp_attr *ret);
 /* Says under UROCE_DEBUG what is refused and why. */
 void vb_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 #define vb_refuse_ptr(...) (vb_debug(__VA_ARGS__), errno = EOPNOTSUPP, NULL)
@@ -222,7 +228,6 @@ int vb_query_rt_values(struct ibv_context *c, struct ibv_values_ex *values);
 
 /* ah.c: 0 or a negative errno, with a debug line. */
 int vb_ah_attr(const struct ibv_ah_attr *a, const char *what, struct uroce_ah_attr *ret);
-void vb_ah_attr_back(const struct uroce_ah_attr *a, uint8_t port, struct ibv_ah_attr *ret);
 
 struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
