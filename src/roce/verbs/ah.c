@@ -9,15 +9,9 @@
 
 #define GRH_FLOW_MASK 0xfffffu
 
-static bool gid_is_v4(const union ibv_gid *g)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    return memcmp(g->raw, mapped, sizeof mapped) == 0;
-}
-
 static bool gid_is_multicast(const union ibv_gid *g)
 {
-    return gid_is_v4(g) ? (g->raw[12] & 0xf0) == 0xe0 : g->raw[0] == 0xff;
+    return vb_gid_is_v4(g->raw) ? (g->raw[12] & 0xf0) == 0xe0 : g->raw[0] == 0xff;
 }
 
 int vb_ah_attr(const struct ibv_ah_attr *a, const char *what, struct uroce_ah_attr *ret)
@@ -85,7 +79,7 @@ static int gid_index(struct ibv_context *c, const union ibv_gid *gid)
         if (uroce_query_gid(vb_ctx(c)->native, (unsigned int)i, &g))
             continue;
         memcpy(ours.raw, g.raw, sizeof ours.raw);
-        if (any ? gid_is_v4(&ours) == gid_is_v4(gid) : memcmp(ours.raw, gid->raw, sizeof ours.raw) == 0)
+        if (any ? vb_gid_is_v4(ours.raw) == vb_gid_is_v4(gid->raw) : memcmp(ours.raw, gid->raw, sizeof ours.raw) == 0)
             return i;
     }
     return -1;
@@ -170,7 +164,7 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 
 static void multicast_mac(const union ibv_gid *g, uint8_t mac[6])
 {
-    if (gid_is_v4(g)) {
+    if (vb_gid_is_v4(g->raw)) {
         const uint8_t m[6] = {0x01, 0x00, 0x5e, g->raw[13] & 0x7f, g->raw[14], g->raw[15]};
         memcpy(mac, m, sizeof m);
     } else {
@@ -193,7 +187,7 @@ static bool neighbour_mac(const union ibv_gid *g, unsigned int ifindex, uint8_t 
 {
     struct arpreq req = {0};
     struct sockaddr_in *in = (struct sockaddr_in *)(void *)&req.arp_pa;
-    if (!gid_is_v4(g) || !if_indextoname(ifindex, req.arp_dev))
+    if (!vb_gid_is_v4(g->raw) || !if_indextoname(ifindex, req.arp_dev))
         return false;
     in->sin_family = AF_INET;
     memcpy(&in->sin_addr, g->raw + 12, 4);

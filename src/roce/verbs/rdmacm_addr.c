@@ -8,8 +8,12 @@
 bool cma_is_any(const union uroce_gid *g)
 {
     static const union uroce_gid zero;
-    bool v4 = !memcmp(g, &zero, 10) && g->raw[10] == 0xff && g->raw[11] == 0xff;
-    return v4 ? !memcmp(g->raw + 12, zero.raw, 4) : !memcmp(g, &zero, sizeof zero);
+    return vb_gid_is_v4(g->raw) ? !memcmp(g->raw + 12, zero.raw, 4) : !memcmp(g, &zero, sizeof zero);
+}
+
+void cma_keep_sockaddr(struct sockaddr_storage *to, const struct sockaddr *sa)
+{
+    memcpy(to, sa, sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
 }
 
 int cma_addr_of(const struct sockaddr *sa, struct uroce_cm_addr *ret)
@@ -35,9 +39,8 @@ void cma_sockaddr_of(const struct uroce_cm_addr *a, int family, struct sockaddr_
 {
     struct sockaddr_in *in = (struct sockaddr_in *)ret;
     struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ret;
-    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
     memset(ret, 0, sizeof *ret);
-    if (family != AF_INET6 && !memcmp(a->gid.raw, v4, sizeof v4)) {
+    if (family != AF_INET6 && vb_gid_is_v4(a->gid.raw)) {
         in->sin_family = AF_INET;
         in->sin_port = htons(a->port);
         memcpy(&in->sin_addr, a->gid.raw + 12, 4);
@@ -81,18 +84,21 @@ void cma_show_addresses(struct cma_id *id)
     }
 }
 
+/* Of both families it lies in the same place. */
+static __be16 port_of(const struct sockaddr_storage *a)
+{
+    bool ip = a->ss_family == AF_INET || a->ss_family == AF_INET6;
+    return ip ? ((const struct sockaddr_in *)a)->sin_port : 0;
+}
+
 __be16 rdma_get_src_port(struct rdma_cm_id *id)
 {
-    return id->route.addr.src_storage.ss_family == AF_INET || id->route.addr.src_storage.ss_family == AF_INET6
-               ? id->route.addr.src_sin.sin_port
-               : 0;
+    return port_of(&id->route.addr.src_storage);
 }
 
 __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 {
-    return id->route.addr.dst_storage.ss_family == AF_INET || id->route.addr.dst_storage.ss_family == AF_INET6
-               ? id->route.addr.dst_sin.sin_port
-               : 0;
+    return port_of(&id->route.addr.dst_storage);
 }
 
 /* ---- rdma_getaddrinfo ---- */

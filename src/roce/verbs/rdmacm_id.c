@@ -145,12 +145,6 @@ static unsigned int flags_of(const struct cma_id *c)
     return (c->reuse ? UROCE_CM_REUSE : 0u) | (c->v6_only ? UROCE_CM_V6_ONLY : 0u);
 }
 
-static void say_address(struct cma_id *c, const struct sockaddr *sa)
-{
-    memcpy(&c->id.route.addr.src_storage, sa,
-           sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
-}
-
 /* The port on any address of each device: the same everywhere. */
 static int bind_any(struct cma_id *c, struct uroce_cm_addr *addr)
 {
@@ -182,10 +176,10 @@ static int bind_any(struct cma_id *c, struct uroce_cm_addr *addr)
     return -EADDRINUSE;
 }
 
-static bool is_loopback(const union ibv_gid *g)
+static bool is_loopback(const union uroce_gid *g)
 {
-    static const uint8_t six[16] = {[15] = 1}, v4[12] = {[10] = 0xff, [11] = 0xff};
-    return !memcmp(g->raw, six, 16) || (!memcmp(g->raw, v4, 12) && g->raw[12] == 127);
+    static const uint8_t six[16] = {[15] = 1};
+    return !memcmp(g->raw, six, 16) || (vb_gid_is_v4(g->raw) && g->raw[12] == 127);
 }
 
 /*
@@ -195,12 +189,11 @@ static bool is_loopback(const union ibv_gid *g)
 static bool is_question(const struct cma_id *c, const struct uroce_cm_addr *addr, const struct cma_device *devices,
                         int n)
 {
-    union ibv_gid g;
-    memcpy(g.raw, addr->gid.raw, sizeof g.raw);
-    if (!c->sync || c->id.ps != RDMA_PS_TCP || addr->port || !is_loopback(&g))
+    union uroce_gid g;
+    if (!c->sync || c->id.ps != RDMA_PS_TCP || addr->port || !is_loopback(&addr->gid))
         return false;
     for (int i = 0; i < n; i++)
-        for (int k = 0; uroce_query_gid(devices[i].native, (unsigned int)k, (union uroce_gid *)&g) == 0; k++)
+        for (int k = 0; uroce_query_gid(devices[i].native, (unsigned int)k, &g) == 0; k++)
             if (!is_loopback(&g))
                 return true;
     return false;
@@ -235,7 +228,7 @@ static int bind_to(struct cma_id *c, const struct sockaddr *sa)
     int r = cma_addr_of(sa, &addr);
     if (r || c->nnative)
         return r ? r : -EINVAL;
-    say_address(c, sa);
+    cma_keep_sockaddr(&c->id.route.addr.src_storage, sa);
     r = cma_is_any(&addr.gid) ? bind_any(c, &addr) : bind_one(c, &addr);
     if (r == -EADDRNOTAVAIL)
         r = -ENODEV; /* as the kernel says of an address without an RDMA device */
@@ -290,10 +283,9 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct s
     (void)timeout_ms; /* there is nobody to be asked */
     if (!dst_addr || cma_addr_of(dst_addr, &dst) || (src_addr && cma_addr_of(src_addr, &src)))
         return cma_fail(dst_addr ? EAFNOSUPPORT : EINVAL);
-    memcpy(&id->route.addr.dst_storage, dst_addr,
-           dst_addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    cma_keep_sockaddr(&id->route.addr.dst_storage, dst_addr);
     if (src_addr && !c->nnative)
-        say_address(c, src_addr);
+        cma_keep_sockaddr(&id->route.addr.src_storage, src_addr);
     int r = resolve_by(c, src_addr ? &src : NULL, &dst);
     if (r == -EINVAL || r == -EADDRINUSE)
         return cma_fail(-r);

@@ -5,11 +5,6 @@
 
 #define MULTICAST_QPN 0xffffffu
 
-static socklen_t length_of(const struct sockaddr *sa)
-{
-    return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static bool same_group(const struct sockaddr *a, const struct sockaddr *b)
 {
     struct uroce_cm_addr x, y;
@@ -37,7 +32,7 @@ static int join(struct cma_id *c, const struct sockaddr *addr, bool send_only, v
         return cma_fail(ENOMEM);
     g->context = context;
     memcpy(g->gid.raw, group.gid.raw, sizeof g->gid);
-    memcpy(&g->addr, addr, length_of(addr));
+    cma_keep_sockaddr(&g->addr, addr);
     int e = 0;
     if (c->id.qp && !send_only) {
         e = ibv_attach_mcast(c->id.qp, &g->gid, 0);

@@ -104,6 +104,8 @@ struct ibv_xrcd *cma_xrcd(struct cma_device *dev);
 
 /* ---- rdmacm_addr.c ---- */
 
+/* sa: AF_INET or AF_INET6. */
+void cma_keep_sockaddr(struct sockaddr_storage *to, const struct sockaddr *sa);
 int cma_addr_of(const struct sockaddr *sa, struct uroce_cm_addr *ret); /* -EAFNOSUPPORT */
 void cma_sockaddr_of(const struct uroce_cm_addr *a, int family, struct sockaddr_storage *ret);
 bool cma_is_any(const union uroce_gid *gid);

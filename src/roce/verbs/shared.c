@@ -26,6 +26,12 @@ void vb_debug(const char *fmt, ...)
     log_write(LOG_LVL_DEBUG, LOG_COMPONENT, "%s", line);
 }
 
+bool vb_gid_is_v4(const uint8_t raw[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(raw, mapped, sizeof mapped) == 0;
+}
+
 void vb_ah_attr_back(const struct uroce_ah_attr *a, uint8_t port, struct ibv_ah_attr *ret)
 {
     *ret = (struct ibv_ah_attr){

@@ -208,6 +208,9 @@ static inline int vb_result(int r)
 
 /* ---- shared.c: in both libraries ---- */
 
+/* ::ffff:a.b.c.d */
+bool vb_gid_is_v4(const uint8_t raw[16]);
+
 /* Of what the device has told. port: of the address. */
 void vb_ah_attr_back(const struct uroce_ah_attr *a, uint8_t port, struct ibv_ah_attr *ret);
 void vb_qp_attr_back(const struct uroce_qp_attr *a, uint8_t port, struct ibv_qp_attr *ret);
