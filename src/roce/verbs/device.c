@@ -25,7 +25,7 @@ static void in_child(void)
         pthread_mutex_init(&ctx->lock, NULL);
         pthread_mutex_init(&ctx->events_lock, NULL);
     }
-    for (struct list *l = devices.next; l != &devices; l = l->next) {
+    list_for_each (l, &devices) {
         struct vb_device *d = container_of(l, struct vb_device, link);
         d->native = NULL;
         d->users = 0;
@@ -46,7 +46,7 @@ int stub_refuse(const char *name)
 
 static struct vb_device *device_named(const char *name)
 {
-    for (struct list *l = devices.next; l != &devices; l = l->next) {
+    list_for_each (l, &devices) {
         struct vb_device *d = container_of(l, struct vb_device, link);
         if (strcmp(d->ibv.name, name) == 0)
             return d;
@@ -248,9 +248,11 @@ struct ibv_context *ibv_import_device(int cmd_fd)
     if (fstat(cmd_fd, &st))
         return NULL;
     pthread_mutex_lock(&vb_lock);
-    for (struct list *l = contexts.next; l != &contexts && !dev; l = l->next)
-        if (container_of(l, struct vb_context, link)->inode == st.st_ino)
-            dev = container_of(l, struct vb_context, link)->dev;
+    list_for_each (l, &contexts) {
+        struct vb_context *ctx = container_of(l, struct vb_context, link);
+        if (ctx->inode == st.st_ino)
+            dev = ctx->dev;
+    }
     pthread_mutex_unlock(&vb_lock);
     if (!dev) {
         vb_debug("import refused: descriptor %d is of no context of this process; others cannot be imported", cmd_fd);
@@ -282,7 +284,7 @@ struct by_handle {
 static void *with_handle(struct vb_context *ctx, const void *arg)
 {
     const struct by_handle *by = arg;
-    for (struct list *l = ctx->objects[by->kind].next; l != &ctx->objects[by->kind]; l = l->next) {
+    list_for_each (l, &ctx->objects[by->kind]) {
         struct vb_object *o = container_of(l, struct vb_object, link);
         if (o->handle == by->handle)
             return o;

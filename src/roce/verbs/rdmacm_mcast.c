@@ -13,7 +13,7 @@ static bool same_group(const struct sockaddr *a, const struct sockaddr *b)
 
 static struct cma_group *find(struct cma_id *c, const struct sockaddr *addr)
 {
-    for (struct list *l = c->groups.next; l != &c->groups; l = l->next) {
+    list_for_each (l, &c->groups) {
         struct cma_group *g = container_of(l, struct cma_group, link);
         if (same_group((struct sockaddr *)&g->addr, addr))
             return g;
@@ -52,7 +52,7 @@ void cma_group_event(struct cma_id *c, const void *more, struct rdma_cm_event *e
     memcpy(&g, more, sizeof(struct cma_group *));
     struct rdma_ud_param *p = &ev->param.ud;
     *p = (struct rdma_ud_param){.qp_num = MULTICAST_QPN, .qkey = RDMA_UDP_QKEY};
-    for (struct list *l = c->groups.next; l != &c->groups; l = l->next) {
+    list_for_each (l, &c->groups) {
         if (container_of(l, struct cma_group, link) != g)
             continue;
         struct uroce_cm_info info;

@@ -104,7 +104,7 @@ int ibv_destroy_srq(struct ibv_srq *ibv)
 static void *xrcd_of_file(struct vb_context *ctx, const void *arg)
 {
     const struct stat *st = arg;
-    for (struct list *l = ctx->objects[VB_XRCD].next; l != &ctx->objects[VB_XRCD]; l = l->next) {
+    list_for_each (l, &ctx->objects[VB_XRCD]) {
         struct vb_xrcd *x = container_of(l, struct vb_xrcd, obj.link);
         if (!x->of && x->inode == st->st_ino && x->device == st->st_dev)
             return x;
