@@ -3,6 +3,7 @@
 #include "view_files.h"
 
 #include "base/util.h"
+#include "roce/device_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +20,7 @@
 #define KEEP_S     (30 * 24 * 3600)
 #define TEXT_MAX   4096
 #define REMOVE_FDS 16
-#define BASES      10 /* names that are tried in /tmp */
+#define BASE_MAX   (DIR_MAX - 21) /* "/view-" and 16 digits come behind it */
 
 /* ---- trees ---- */
 
@@ -91,44 +92,25 @@ static bool is_whole(const char *dir, const struct view_files *f)
 
 /* ---- the directory of views ---- */
 
-/* 0; -EPERM: it is another's, or others may enter; -errno. */
-static int own_dir(const char *dir)
-{
-    struct stat st;
-    if (mkdir(dir, 0700) && errno != EEXIST)
-        return -errno;
-    return lstat(dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) ? -EPERM : 0;
-}
-
-/*
- * In /tmp the first name that is this user's, or free: in a user namespace this user has the number of another, whose
- * directory may be there.
- */
-static int base_dir(char *ret, size_t size, char *err, size_t err_size)
+static int base_dir(char ret[BASE_MAX], char *err, size_t err_size)
 {
     const char *run = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
-    bool runtime = run && run[0] == '/' && access(run, W_OK) == 0;
-    int n, r = -EPERM;
-    for (int i = 0; i < (runtime ? 1 : BASES) && r == -EPERM; i++) {
-        char suffix[16] = "";
-        if (i)
-            snprintf(suffix, sizeof suffix, ".%d", i);
-        if (runtime)
-            n = snprintf(ret, size, "%s/uroce", run);
-        else
-            n = snprintf(ret, size, "%s/uroce-%u%s", tmp && tmp[0] == '/' ? tmp : "/tmp", (unsigned)geteuid(), suffix);
-        /* "/view-", 16 digits */
-        if (n < 0 || n + 22 > DIR_MAX) {
-            snprintf(err, err_size, "XDG_RUNTIME_DIR or TMPDIR is too long: the view of the devices has no room there");
-            return -ENAMETOOLONG;
-        }
-        r = own_dir(ret);
+    int fd;
+    if (run && run[0] == '/' && access(run, W_OK) == 0)
+        fd = snprintf(ret, BASE_MAX, "%s/uroce", run) < BASE_MAX ? private_dir_make(ret) : -ENAMETOOLONG;
+    else
+        fd = private_dir_in(tmp && tmp[0] == '/' ? tmp : "/tmp", ret, BASE_MAX);
+    if (fd >= 0) {
+        close(fd);
+        return 0;
     }
-    if (r == -EPERM)
+    if (fd == -ENAMETOOLONG)
+        snprintf(err, err_size, "XDG_RUNTIME_DIR or TMPDIR is too long: the view of the devices has no room there");
+    else if (fd == -EPERM)
         snprintf(err, err_size, "%s is not a directory of this user's alone: remove it, or set TMPDIR", ret);
-    else if (r)
-        snprintf(err, err_size, "%s: %s: set TMPDIR to a directory of yours", ret, strerror(-r));
-    return r;
+    else
+        snprintf(err, err_size, "%s: %s: set TMPDIR to a directory of yours", ret, strerror(-fd));
+    return fd;
 }
 
 /* What nobody has asked for in a long time, and what was left by a program that was killed here. */
@@ -179,9 +161,9 @@ static int build(const char *base, const char *dir, const struct view_files *f)
 
 int view_make(const struct uroce_device_info *devices, int n, char *ret_dir, size_t size, char *err, size_t err_size)
 {
-    char base[PATH_MAX], dir[PATH_MAX];
+    char base[BASE_MAX], dir[PATH_MAX];
     struct view_files f;
-    int r = base_dir(base, sizeof base, err, err_size);
+    int r = base_dir(base, err, err_size);
     if (r)
         return r;
     view_files_of(devices, n, &f);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -223,6 +224,33 @@ static void another_users_process_stays_on_the_network(void **state)
         skip();
     others_stay_on_the_network(&(struct peer_opts){.uid = STRANGER}, NULL);
     rmdir("/tmp/uroce-65534");
+}
+
+/* In a user namespace this user has the number of another, whose directory may be there. */
+static void a_directory_that_is_not_ours_alone_is_passed_over(void **state)
+{
+    (void)state;
+    struct peer p;
+    struct peer_opts o = {.len = LEN};
+    char run[] = "/tmp/uroce-run-XXXXXX", theirs[64], ours[80];
+    const char *before = getenv("XDG_RUNTIME_DIR");
+    cleanup_free char *old = before ? strdup(before) : NULL;
+    assert_non_null(mkdtemp(run));
+    snprintf(theirs, sizeof theirs, "%s/uroce-%u", run, (unsigned)geteuid());
+    snprintf(ours, sizeof ours, "%s.1", theirs);
+    assert_int_equal(mkdir(theirs, 0700) || chmod(theirs, 0755), 0);
+    setenv("XDG_RUNTIME_DIR", run, 1);
+    begin(&p, &o, NULL, false);
+    peer_connect(&p, qp, UROCE_MTU_1024, TIMEOUT);
+    assert_true(moves(&p, qp, true));
+    peer_end(&p);
+    finish();
+    if (old)
+        setenv("XDG_RUNTIME_DIR", old, 1);
+    else
+        unsetenv("XDG_RUNTIME_DIR");
+    assert_int_equal(rmdir(ours), 0); /* it was made, and its sockets are gone */
+    assert_int_equal(rmdir(theirs) || rmdir(run), 0);
 }
 
 static void who_does_not_want_it_stays_on_the_network(void **state)
@@ -436,6 +464,7 @@ int main(void)
         T(one_users_processes_do_every_operation_by_shared_memory),
         T(they_move_while_data_flows),
         T(another_users_process_stays_on_the_network),
+        T(a_directory_that_is_not_ours_alone_is_passed_over),
         T(who_does_not_want_it_stays_on_the_network),
         T(impairment_and_capture_work_on_it),
         T(a_killed_peer_ends_its_queue_pair_alone),

@@ -11,6 +11,7 @@
 #include "dev.h"
 
 #include "base/log.h"
+#include "roce/device_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #define MEET_MAGIC   0x75726d31u
@@ -35,31 +35,6 @@ struct meet_msg {
 };
 
 /* ---- where ---- */
-
-/* A directory of this user's that nobody else may enter; its descriptor, or -errno. */
-static int open_private(const char *dir)
-{
-    struct stat st;
-    int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) || st.st_uid != geteuid() || (st.st_mode & 077)) {
-        close(fd);
-        return -EPERM;
-    }
-    return fd;
-}
-
-/* ROOM is so much that the socket's name fits the hello. */
-static int make_directory(const char *parent, char *ret, size_t size, size_t room)
-{
-    int n = snprintf(ret, size, "%s/uroce-%u", parent, (unsigned)geteuid());
-    if (n < 0 || (size_t)n >= size || (size_t)n + room > WIRE_HELLO_NAME_BYTES)
-        return -ENAMETOOLONG;
-    if (mkdir(ret, 0700) && errno != EEXIST)
-        return -errno;
-    return open_private(ret);
-}
 
 static void address_in(int dir, const char *name, struct sockaddr_un *ret)
 {
@@ -134,15 +109,15 @@ static int listen_in(int dir, const char *name)
 const char *dev_meet_path(struct uroce_device *dev)
 {
     struct dev_meet *m = &dev->meet;
-    char dir[WIRE_HELLO_NAME_BYTES], name[NAME_DIGITS + 1];
+    char dir[WIRE_HELLO_NAME_BYTES - NAME_DIGITS - 1], name[NAME_DIGITS + 1]; /* and '/' between them */
     if (dev->cfg.no_shm || m->failed)
         return NULL;
     if (m->listener >= 0)
         return m->path;
     const char *run = getenv("XDG_RUNTIME_DIR");
-    int fd = run && *run == '/' ? make_directory(run, dir, sizeof dir, NAME_DIGITS + 2) : -ENOENT;
+    int fd = run && *run == '/' ? private_dir_in(run, dir, sizeof dir) : -ENOENT;
     if (fd < 0)
-        fd = make_directory("/tmp", dir, sizeof dir, NAME_DIGITS + 2);
+        fd = private_dir_in("/tmp", dir, sizeof dir);
     if (fd >= 0) {
         sweep(fd);
         snprintf(name, sizeof name, "%016llx", (unsigned long long)dev->instance);
@@ -209,7 +184,7 @@ int dev_meet_call(struct uroce_device *dev, const struct wire_hello *peer, const
     memcpy(at, peer->name, sizeof at);
     if (!take_apart(at, peer->instance, &dir, &name))
         return -EINVAL;
-    int fd = open_private(dir);
+    int fd = private_dir_open(dir);
     if (fd < 0)
         return fd;
     int s = connect_in(fd, name);
