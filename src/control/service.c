@@ -54,6 +54,18 @@ int ctl_still_wanted(struct ctl_req *q)
     return rpc_deadline_ms(q->call) <= 0 ? -ETIMEDOUT : 0;
 }
 
+int ctl_pause(struct ctl_req *q)
+{
+    const struct timespec pause = {0, 2 * NSEC_PER_MSEC};
+    int r = ctl_still_wanted(q);
+
+    if (r)
+        return r;
+    rpc_may_block();
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
 /* ---- who asks ---- */
 
 struct find_cred {
@@ -125,15 +137,12 @@ static int take_cred(struct ctl_req *q, const PB(Cred) * in)
 /* Waits while an earlier try is in the store. */
 static int take_turn(struct ctl_req *q, const PB(RequestId) * rid)
 {
-    const struct timespec pause = {0, 2 * NSEC_PER_MSEC};
     int r;
 
     while ((r = once_begin(&q->once, q->sess, rid->slot, rid->sequence, rid->attempt)) == -EAGAIN) {
-        r = ctl_still_wanted(q);
+        r = ctl_pause(q);
         if (r)
             return r;
-        rpc_may_block();
-        nanosleep(&pause, NULL);
     }
     if (!r && !once_commit(&q->once))
         r = -ECONNABORTED;

@@ -104,6 +104,8 @@ int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...) __attribute__((fo
 int ctl_result(struct ctl_req *q, int r);
 /* -ECANCELED or -ETIMEDOUT when nobody waits for the reply any more. */
 int ctl_still_wanted(struct ctl_req *q);
+/* The same, else waits a moment: between two looks at what another thread does. */
+int ctl_pause(struct ctl_req *q);
 /* Finds the session (q->sess); -ESTALE. */
 int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id);
 /* Session, cred and request id. */

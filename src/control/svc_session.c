@@ -113,18 +113,14 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
 /* No new session while something of the earlier ones is in the store. */
 static int fence(struct ctl_req *q)
 {
-    const struct timespec pause = {0, 2 * NSEC_PER_MSEC};
     uint64_t end = now_ns() + FENCE_WAIT_NS;
 
     once_fence(q->sess);
     while (!once_quiet(q->sess)) {
-        int r = ctl_still_wanted(q);
+        int r = now_ns() < end ? ctl_pause(q)
+                               : ctl_fail(q, -EAGAIN, "requests of an earlier session of this client are not done yet");
         if (r)
             return r;
-        if (now_ns() >= end)
-            return ctl_fail(q, -EAGAIN, "requests of an earlier session of this client are not done yet");
-        rpc_may_block();
-        nanosleep(&pause, NULL);
     }
     return 0;
 }
