@@ -206,8 +206,6 @@ static void *keep(void *arg)
     return NULL;
 }
 
-#define LIFE_SHIFT 40 /* the sequences of a life are behind those of the one before */
-
 /* ---- life ---- */
 
 static void session_free(struct session *s)
@@ -250,7 +248,7 @@ static struct session *session_new(const struct session_config *cfg, const struc
         rng_secret(s->client_id, sizeof s->client_id);
     s->life = cfg->life;
     for (size_t i = 0; i < PST_SLOTS_MAX; i++)
-        s->slot[i].seq = (uint64_t)s->life << LIFE_SHIFT;
+        s->slot[i].seq = (uint64_t)s->life << SESSION_LIFE_SHIFT;
     pthread_mutex_init(&s->lock, NULL);
     session_cond_init(&s->changed);
     session_cond_init(&s->work);

@@ -51,7 +51,7 @@ static int parse_client(const char *s, struct session_config *ret)
             return -EINVAL;
         c.client_id[i] = (uint8_t)strtoul(two, NULL, 16);
     }
-    if (*s != ':' || parse_number(s + 1, 0, (1u << 23) - 1, &life) < 0)
+    if (*s != ':' || parse_number(s + 1, 0, SESSION_LIVES - 1, &life) < 0)
         return -EINVAL;
     c.has_client_id = true;
     c.life = (uint32_t)life;

@@ -21,14 +21,19 @@
 
 struct session;
 
+/* The sequences of a life are behind those of the one before. */
+#define SESSION_LIFE_SHIFT 40
+#define SESSION_LIVES      (1u << (63 - SESSION_LIFE_SHIFT))
+
 struct session_config {
     const char *addr; /* "host:port", "[v6]:port", "unix:/path" */
     const char *token_file, *ca_file, *cert_file, *key_file, *purpose;
     bool insecure;
     uint64_t timeout_ns; /* of one operation */
     /*
-     * Of a process that takes over from another one, which is dead: the client's id, and how many there were before; life 0:
-     * of the first. What those have under way in the server does not come any more once this one is connected.
+     * Of a process that takes over from another one, which is dead: the client's id, and how many there were before
+     * (below SESSION_LIVES); life 0: of the first. What those have under way in the server does not come any more once
+     * this one is connected.
      */
     bool has_client_id;
     uint8_t client_id[16];
