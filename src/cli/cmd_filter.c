@@ -38,7 +38,7 @@ static int run_rewrap(const struct cli_cmd *cmd, int argc, char **argv)
 {
     const char *spec = NULL;
     const struct cli_opt opts[] = {
-        {0, "filter", OPT_STRING, &spec, "SPEC", "crypt:key_file=NEW,old_key_file=OLD", NULL},
+        {0, "filter", OPT_STRING, &spec, "SPEC", "which keys: crypt:key_file=NEW,old_key_file=OLD", NULL},
         {0},
     };
     struct pst_store *st;
