@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Longer than for a program that talks to the server itself: programs on a mount are to sit out a restart, or a pulled cable. */
+/* Longer than for one that talks to the server itself: programs on a mount sit out a restart, or a pulled cable. */
 #define MOUNT_TIMEOUT_MS 120000u
 
 static int set_durability(void *target, const char *name, const char *value, char *err, size_t err_size)

@@ -29,13 +29,14 @@ struct fab_lib {
     const char *(*strerror)(int err);
     uint32_t (*version)(void);
 };
+
 /* ---- verbs_lib.c: which verbs library libfabric gets ---- */
 
 /* An RDMA device that the kernel knows. Loads nothing. */
 bool fab_verbs_device_of_system(void);
 /*
- * Loads uroce's libibverbs and librdmacm, for good, or finds them loaded. -EBUSY: the process has the system's; -ENOENT: not
- * installed; with a line in err. Before fab_lib_load.
+ * Loads uroce's libibverbs and librdmacm, for good, or finds them loaded. -EBUSY: the process has the system's; -ENOENT:
+ * not installed; with a line in err. Before fab_lib_load.
  */
 int fab_verbs_use_uroce(char *err, size_t err_size);
 /* "uroce", "system" or "none" (none is loaded). */

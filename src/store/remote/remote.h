@@ -131,7 +131,8 @@ void remote_reopen(struct remote *r, struct rcont *rc);
 void remote_objects_done(struct rcont *rc);
 /*
  * The capability for an operation that needs these rights (R_OK or W_OK; 0: any). With ret_cap (DP_CAP_MAX bytes) its
- * bytes too. ret_epoch: the session that it is of. -EBADF: not open so; -ENOKEY: open, but without a capability (directories); or the object's error.
+ * bytes too. ret_epoch: the session that it is of. -EBADF: not open so; -ENOKEY: open, but without a capability
+ * (directories); or the object's error.
  */
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
                uint8_t *ret_cap, size_t *ret_len);

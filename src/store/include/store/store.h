@@ -43,11 +43,11 @@ enum pst_op_kind {
     PST_OP_FSYNC,         /* the object's data and attributes, and all namespace operations before it, are durable */
     PST_OP_SYNCFS,        /* everything in the container */
     PST_OP_CHUNK_READ,    /* chunk number offset, whole: iov, version, meta, and the object's attr (size and change at
-                             least) as of then or shortly before: while change stays, all belongs together; result: bytes of the chunk in use (a store may say less if
-                             the iov is shorter) */
+                             least) as of then or shortly before: while change stays, all belongs together; result:
+                             bytes of the chunk in use (a store may say less if the iov is shorter) */
     /*
-     * A chunk that has meta data is in the form of a filter above. READ, and what changes a part of a chunk, a size within
-     * it too, fail on it with -ENOTSUP: they mean the bytes in another form.
+     * A chunk that has meta data is in the form of a filter above. READ, and what changes a part of a chunk, a size
+     * within it too, fail on it with -ENOTSUP: they mean the bytes in another form.
      */
     PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size, not past the end that the file has then:
                              -EINVAL), meta, if the version matches */
@@ -63,8 +63,8 @@ enum pst_op_kind {
 /* CHUNK_REPLACE: the file's size becomes op->new_size, also smaller */
 #define PST_OPF_SET_SIZE 16u
 /*
- * CHUNK_REPLACE: op->version is not the chunk's but what the object's change counter has to be, as a CHUNK_READ showed it:
- * nothing else of the object changed either, its size included
+ * CHUNK_REPLACE: op->version is not the chunk's but what the object's change counter has to be, as a CHUNK_READ showed
+ * it: nothing else of the object changed either, its size included
  */
 #define PST_OPF_IF_UNCHANGED 32u
 
