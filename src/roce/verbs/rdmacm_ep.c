@@ -47,11 +47,10 @@ int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv
                    struct ibv_qp_init_attr *qp_init_attr)
 {
     struct rdma_cm_id *new;
-    if (!res || rdma_create_id(NULL, &new, NULL, (enum rdma_port_space)res->ai_port_space)) {
-        if (!res)
-            errno = EINVAL;
+    if (!res)
+        return cma_fail(EINVAL);
+    if (rdma_create_id(NULL, &new, NULL, (enum rdma_port_space)res->ai_port_space))
         return -1;
-    }
     struct cma_id *c = cma_id(new);
     if (res->ai_qp_type)
         new->qp_type = (enum ibv_qp_type)res->ai_qp_type;

@@ -122,18 +122,16 @@ static int to_first_state(struct cma_id *c)
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
     struct cma_id *c = cma_id(id);
-    if (id->qp || !id->verbs || choose_pd(c, attr)) {
-        if (id->qp || !id->verbs)
-            errno = EINVAL;
+    if (id->qp || !id->verbs)
+        return cma_fail(EINVAL);
+    if (choose_pd(c, attr))
         return -1;
-    }
     if (create_cqs(id, attr->send_cq || id->send_cq ? 0 : attr->cap.max_send_wr,
                    attr->recv_cq || id->recv_cq ? 0 : attr->cap.max_recv_wr))
         return -1;
     /* A queue without requests needs a CQ all the same. */
-    struct ibv_cq *some = id->send_cq ? id->send_cq : id->recv_cq;
     if (!attr->send_cq)
-        attr->send_cq = id->send_cq ? id->send_cq : attr->recv_cq ? attr->recv_cq : some;
+        attr->send_cq = id->send_cq ? id->send_cq : attr->recv_cq ? attr->recv_cq : id->recv_cq;
     if (!attr->recv_cq)
         attr->recv_cq = id->recv_cq ? id->recv_cq : attr->send_cq;
     if (id->srq && !attr->srq)
