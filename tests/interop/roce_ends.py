@@ -213,11 +213,7 @@ FIELDS = ["_ws.malformed", "frame.packet_flags_direction", "infiniband.bth.opcod
 def judge(path, damaged=False):
     """A capture as tshark sees it: no malformed frame; every ICRC right, unless some were damaged on purpose. Returns
     the frames."""
-    cmd = ["tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"] + roce_frames.NO_GUESSES
-    for f in FIELDS:
-        cmd += ["-e", f]
-    out = subprocess.run(cmd, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    frames = [dict(zip(FIELDS, line.split("|"))) for line in out.splitlines()]
+    frames = roce_frames.tshark(path, FIELDS)
     malformed = [i for i, f in enumerate(frames, 1) if f["_ws.malformed"]]
     assert not malformed, f"{path}: malformed frames {malformed[:5]}"
     wrong = [i for i, f in enumerate(roce_frames.pcapng_frames(pathlib.Path(path).read_bytes()), 1)
