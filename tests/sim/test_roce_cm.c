@@ -411,6 +411,7 @@ static void every_attempt_ends_in_one_way_at_both_ends(void **state)
     struct seeds s = seeds_wanted(4000, 100000);
 
     (void)state;
+    printf("seed %" PRIu64 "\n", s.base);
     for (uint64_t i = 0; i < s.n; i++) {
         running = s.base + i;
         one_world(running);
