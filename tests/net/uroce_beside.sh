@@ -9,6 +9,6 @@ cd "$T/here"
 PATH=$(dirname "$PENSTOCK"):$PATH
 PENSTOCK=penstock
 
-serve --dev "$T/store" --provider uroce
+PENSTOCK_TEST_PROVIDER=uroce serve --dev "$T/store"
 expect 0 penstock status "$SERVER"
 grep -q 'data.verbs.*uroce' "$T/out" || fail "not over uroce: $(cat "$T/out")"
