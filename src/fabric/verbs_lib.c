@@ -54,15 +54,23 @@ static bool own_file(char ret[PATH_MAX])
     return realpath(*map->l_name ? map->l_name : "/proc/self/exe", ret);
 }
 
+/* NULL: nobody has named one. */
+static const char *named_dir(void)
+{
+    const char *env = secure_getenv("UROCE_LIBDIR");
+
+    return env && *env ? env : NULL;
+}
+
 /* UROCE_LIBDIR, else as `uroce run`: of the build tree; beside this code; where it was to be installed to. */
 static bool find_dir(char *dir, size_t size)
 {
     static const char *const beside[] = {"/../roce/verbs", "/" FAB_UROCE_FROM_BIN, "/uroce"};
-    const char *env = secure_getenv("UROCE_LIBDIR");
+    const char *named = named_dir();
     char own[PATH_MAX];
 
-    if (env && *env)
-        return usable(dir, size, env, "");
+    if (named)
+        return usable(dir, size, named, "");
     if (own_file(own)) {
         const char *here = dirname(own);
         for (size_t i = 0; i < ARRAY_SIZE(beside); i++)
@@ -125,7 +133,7 @@ int fab_verbs_use_uroce(char *err, size_t err_size)
     if (!find_dir(dir, sizeof dir)) {
         snprintf(err, err_size,
                  "uroce's " IBVERBS " was not found in %s: install it, or name its directory in UROCE_LIBDIR",
-                 secure_getenv("UROCE_LIBDIR") ? secure_getenv("UROCE_LIBDIR") : FAB_UROCE_DIR);
+                 named_dir() ? named_dir() : FAB_UROCE_DIR);
         return -ENOENT;
     }
     r = load(dir, IBVERBS, err, err_size);
