@@ -24,6 +24,7 @@
 #include "run.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/types.h>
 
 #define SHM_MAGIC       0x75724f31u
@@ -159,6 +160,13 @@ struct shm_port {
 static inline struct shm_port *shm_of(const struct port *p)
 {
     return container_of((struct port *)p, struct shm_port, port);
+}
+
+/* From here on the compiler may not read again what was copied out of shared memory. */
+static inline void shm_read_once(void *dst, const void *shared, size_t len)
+{
+    memcpy(dst, shared, len);
+    __asm__ volatile("" ::: "memory");
 }
 
 /* 0, -EAGAIN: no room, or another -errno. fd: -1, or sent along. */

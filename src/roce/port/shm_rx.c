@@ -6,13 +6,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* From here on the compiler may not read again what was copied out of shared memory. */
-static void read_once(void *dst, const void *shared, size_t len)
-{
-    memcpy(dst, shared, len);
-    __asm__ volatile("" ::: "memory");
-}
-
 bool shm_has_packets(const struct shm_port *s)
 {
     return atomic_load(&s->rx->head) != s->rx_next;
@@ -89,7 +82,7 @@ static bool pieces_are_right(const struct shm_port *s, struct shm_lent *l, const
     uint64_t total = 0;
     if (npieces > SHM_PIECES)
         return false;
-    read_once(l->pieces, e->pieces, npieces * sizeof *l->pieces);
+    shm_read_once(l->pieces, e->pieces, npieces * sizeof *l->pieces);
     l->npieces = npieces;
     for (uint32_t i = 0; i < npieces; i++) {
         const struct shm_piece *p = &l->pieces[i];
@@ -108,7 +101,7 @@ static bool pieces_are_right(const struct shm_port *s, struct shm_lent *l, const
 static bool take_entry(struct shm_port *s, struct shm_entry *e, struct shm_lent *l, struct port_rx *ret)
 {
     struct shm_entry f; /* but its union */
-    read_once(&f, e, offsetof(struct shm_entry, bytes));
+    shm_read_once(&f, e, offsetof(struct shm_entry, bytes));
     if (f.head_len < WIRE_BTH_BYTES || f.head_len > WIRE_HEAD_MAX || f.payload_len > SHM_PAYLOAD_MAX)
         return false;
     l->port = s;
@@ -130,7 +123,7 @@ static bool take_entry(struct shm_port *s, struct shm_entry *e, struct shm_lent 
         uint32_t tail = wire_pad(f.payload_len) + WIRE_ICRC_BYTES;
         if (f.payload_len > SHM_INLINE)
             return false;
-        read_once(l->packet + f.head_len, e->bytes, f.payload_len);
+        shm_read_once(l->packet + f.head_len, e->bytes, f.payload_len);
         memset(l->packet + f.head_len + f.payload_len, 0, tail);
         ret->len += f.payload_len + tail;
         return true;

@@ -114,11 +114,12 @@ static bool names(const struct shm_port *s, const struct shm_entry *e, const str
     if (!what->base)
         return ((uint32_t)qpn[0] << 16 | (uint32_t)qpn[1] << 8 | qpn[2]) == what->dest_qpn;
     for (uint32_t i = 0; i < e->npieces && i < SHM_PIECES; i++) {
-        const struct shm_piece *p = &e->pieces[i];
-        uintptr_t base = (uintptr_t)what->base, from = (uintptr_t)p->addr;
-        if (p->region < SHM_REGIONS)
-            from += (uintptr_t)s->ours[p->region].base;
-        if (from < base + what->len && base < from + p->len)
+        struct shm_piece p; /* the peer may write there meanwhile */
+        shm_read_once(&p, &e->pieces[i], sizeof p);
+        uintptr_t base = (uintptr_t)what->base, from = (uintptr_t)p.addr;
+        if (p.region < SHM_REGIONS)
+            from += (uintptr_t)s->ours[p.region].base;
+        if (from < base + what->len && base < from + p.len)
             return true;
     }
     return false;
