@@ -342,8 +342,6 @@ void dev_drive_helper(struct uroce_device *dev);
 void dev_drive_polled(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand);
-/* When it has to be driven next if no packet comes. dev->lock held. */
-uint64_t dev_deadline(struct uroce_device *dev);
 /* Waits for the device; unlock drives it if somebody asked meanwhile. settled: drives it in any case. */
 void dev_lock(struct uroce_device *dev);
 void dev_unlock(struct uroce_device *dev);

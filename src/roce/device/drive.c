@@ -35,7 +35,8 @@ static void answer_bells(struct uroce_device *dev, uint64_t now)
     }
 }
 
-uint64_t dev_deadline(struct uroce_device *dev)
+/* When it has to be driven next if no packet comes. dev->lock held. */
+static uint64_t deadline_of(struct uroce_device *dev)
 {
     uint64_t d = min_u64(min_u64(qp_engine_deadline(dev->engine), dev_hello_deadline(dev)), dev_cm_deadline(dev));
     for (int i = 0; i < dev->nports; i++)
@@ -96,7 +97,7 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
         again |= dev_links_arm(dev);
     if (again)
         atomic_store(&dev->pending, true);
-    uint64_t deadline = dev_deadline(dev);
+    uint64_t deadline = deadline_of(dev);
     atomic_store(&dev->deadline, deadline);
     /* A helper thread that sleeps for longer than that, or knows nothing of what is left, is told. */
     uint64_t sleeps_until = atomic_load(&dev->sleeps_until);
@@ -195,7 +196,7 @@ static bool arm_ports(struct uroce_device *dev, bool helper, struct pollfd *fds,
     fds[n++] = (struct pollfd){.fd = dev->links_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = dev->holder.sock, .events = POLLIN};
     *ret_n = n;
-    *ret_deadline = dev_deadline(dev);
+    *ret_deadline = deadline_of(dev);
     if (helper && idle)
         atomic_store(&dev->sleeps_until, *ret_deadline);
     atomic_fetch_add(&dev->sleepers, 1);

@@ -105,7 +105,8 @@ static void buffer_size(int fd, int force, int plain, uint32_t bytes)
         set_int(fd, SOL_SOCKET, plain, value);
 }
 
-int udp_receive_options(struct udp_port *u, int fd, bool gro)
+/* Asks for what a receiving socket tells of each datagram. */
+static int receive_options(struct udp_port *u, int fd, bool gro)
 {
     int err;
     if (u->v6) {
@@ -126,7 +127,8 @@ int udp_receive_options(struct udp_port *u, int fd, bool gro)
     return 0;
 }
 
-bool udp_can_segment(int fd)
+/* Whether the kernel lets a socket send segments. */
+static bool can_segment(int fd)
 {
     int seg;
     socklen_t len = sizeof seg;
@@ -197,7 +199,7 @@ uint16_t udp_sport(struct port *p, uint16_t wanted)
     return u->pool[i].port;
 }
 
-int udp_join(struct port *p, const struct port_addr *group, bool join)
+static int udp_join(struct port *p, const struct port_addr *group, bool join)
 {
     struct udp_port *u = udp_of(p);
     uint32_t i = 0;
@@ -221,7 +223,7 @@ int udp_join(struct port *p, const struct port_addr *group, bool join)
     cleanup_close int fd = udp_socket(&a, false, true);
     if (fd < 0)
         return fd;
-    int err = udp_receive_options(u, fd, u->gro);
+    int err = receive_options(u, fd, u->gro);
     if (err >= 0 && u->rawfd >= 0)
         err = receive_nothing(fd);
     if (err < 0)
@@ -371,11 +373,11 @@ static int set_up(struct udp_port *u, const struct port_udp_config *cfg, const c
     int err = send_options(u->fd, u->v6, &u->local);
     if (err)
         return err;
-    err = udp_receive_options(u, u->fd, !cfg->no_segmentation);
+    err = receive_options(u, u->fd, !cfg->no_segmentation);
     if (err < 0)
         return err;
     u->gro = !cfg->no_segmentation && err == 0;
-    u->gso = !cfg->no_segmentation && udp_can_segment(u->fd);
+    u->gso = !cfg->no_segmentation && can_segment(u->fd);
     if (!cfg->no_segmentation && (!u->gro || !u->gso))
         log_warn("this kernel has no UDP %s offload: uroce is slower", u->gso ? "receive" : "segmentation");
     buffer_size(u->fd, SO_RCVBUFFORCE, SO_RCVBUF, cfg->rcvbuf_bytes ? cfg->rcvbuf_bytes : UDP_RCVBUF);

@@ -89,17 +89,12 @@ struct udp_port {
 void udp_to_sockaddr(const struct port_addr *a, bool v6, union udp_sockaddr *ret, socklen_t *ret_len);
 /* A socket bound to the address with the options of sending; or -errno. */
 int udp_socket(const struct port_addr *local, bool reuseport, bool reuseaddr);
-/* Asks for what a receiving socket tells of each datagram. */
-int udp_receive_options(struct udp_port *u, int fd, bool gro);
 /* Sends that found no room go on when this fd has some; -1: none. */
 void udp_wait_for_room(struct udp_port *u, int fd);
-/* Whether the kernel lets a socket send segments. */
-bool udp_can_segment(int fd);
 
 int udp_send(struct port *p, uint64_t now_ns, const struct port_tx *tx, int n);
 uint16_t udp_sport(struct port *p, uint16_t wanted);
 int udp_recv(struct port *p, uint64_t now_ns, struct port_rx *ret, int max);
-int udp_join(struct port *p, const struct port_addr *group, bool join);
 
 /* A packet socket that sees the IP headers of what comes for the port, or -errno. */
 int udp_raw_open(struct udp_port *u);

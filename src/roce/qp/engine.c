@@ -85,7 +85,7 @@ int qp_engine_free(struct qp_engine *e)
     return 0;
 }
 
-struct qp *engine_find(const struct qp_engine *e, uint32_t qpn)
+static struct qp *engine_find(const struct qp_engine *e, uint32_t qpn)
 {
     if (qpn == WIRE_QPN_GSI)
         return e->qp1;

@@ -27,7 +27,7 @@ static void flush_send(struct qp *qp)
     qp->req.rd_count = 0;
 }
 
-void qp_flush_recv(struct qp *qp)
+static void qp_flush_recv(struct qp *qp)
 {
     struct recv_cur *c = &qp->resp.recv;
 

@@ -390,7 +390,6 @@ static inline void qp_trace(const struct qp *qp, const char *machine, const char
 }
 
 /* engine.c */
-struct qp *engine_find(const struct qp_engine *e, uint32_t qpn);
 void engine_kick(struct qp *qp); /* it may have something to send */
 void engine_event(struct qp_engine *e, enum uroce_event_type type, void *user);
 void engine_settle(struct qp_engine *e); /* what earlier calls left: sent UC/UD requests, broken CQs */
@@ -409,20 +408,16 @@ bool qp_choose_path(struct qp *qp);
 /* An error of the send queue: ERR for RC and XRC, SQE for UC and UD. */
 void qp_send_error(struct qp *qp);
 void qp_flush(struct qp *qp);
-void qp_flush_recv(struct qp *qp);
 void qp_reset(struct qp *qp);
 
 /* req.c: builds the next request packet; 1 or 0. comp.c: takes what comes back. */
 int req_tx(struct qp *qp, uint64_t now, struct qp_tx *tx);
-
-int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, struct qp_tx *tx);
 void req_go_back(struct qp *qp);
 void req_ask_again(struct qp *qp);
 void req_progress(struct qp *qp);
 void req_timeout(struct qp *qp, uint64_t now);
 void req_arm(struct qp *qp, uint64_t now);
 uint32_t req_bytes(const struct qp *qp, const struct sq_wqe *w, uint32_t off);
-struct sq_wqe *req_find(struct qp *qp, psn24 psn, uint32_t *ret_index);
 /* budget.c: the total of bytes on their way. */
 bool budget_allows(struct qp *qp, uint64_t now, uint32_t bytes);
 void budget_take(struct qp *qp, uint32_t bytes);

@@ -56,7 +56,7 @@ void req_arm(struct qp *qp, uint64_t now)
     timer_update(qp);
 }
 
-struct sq_wqe *req_find(struct qp *qp, psn24 psn, uint32_t *ret_index)
+static struct sq_wqe *req_find(struct qp *qp, psn24 psn, uint32_t *ret_index)
 {
     struct requester *r = &qp->req;
     uint32_t i = r->wqe_una;
@@ -159,7 +159,7 @@ static void build_atomic(const struct qp *qp, const struct sq_wqe *w, struct wir
 }
 
 /* 0, or -EFAULT: the memory of the request is not usable (any more). */
-int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, struct qp_tx *tx)
+static int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, struct qp_tx *tx)
 {
     struct wire_pkt *p = &tx->pkt;
     uint32_t at, len;
