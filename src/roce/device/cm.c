@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Kernels take 4.096 us * 2^17 to 2^19; a lost last packet is to be found out sooner: 134 ms. */

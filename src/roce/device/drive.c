@@ -5,7 +5,6 @@
  */
 #include "dev.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 

@@ -5,7 +5,6 @@
 #include "roce/wire_icrc.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <string.h>
 
 static struct holder_will *find(struct holder_wills *w, const struct holder_msg *m, uint32_t peer_id)

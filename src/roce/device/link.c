@@ -9,7 +9,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 

@@ -1,7 +1,6 @@
 /* Packets in: decode, ICRC, PATH slots, engine. Whatever is wrong is dropped and counted here, once. */
 #include "dev.h"
 
-#include <errno.h>
 #include <string.h>
 
 static bool same_addr(const struct port_addr *a, const struct port_addr *b)

@@ -2,8 +2,6 @@
  */
 #include "sim_priv.h"
 
-#include <string.h>
-
 static bool chance(struct rng *r, double p)
 {
     return p > 0 && (double)(rng_u64(r) >> 11) * 0x1p-53 < p;
