@@ -4,7 +4,6 @@
 #include "base/util.h"
 #include "qp_mask.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -34,28 +33,6 @@ struct meeting {
 };
 
 #define REMOTE (UROCE_ACCESS_REMOTE_WRITE | UROCE_ACCESS_REMOTE_READ | UROCE_ACCESS_REMOTE_ATOMIC)
-
-void peer_rts(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu, uint8_t timeout)
-{
-    struct uroce_qp_attr a = {
-        .qp_state = UROCE_QPS_RTR,
-        .path_mtu = mtu,
-        .dest_qp_num = qpn,
-        .max_dest_rd_atomic = UROCE_RD_ATOMIC,
-        .min_rnr_timer = 1,
-        .ah_attr = {.dgid = {.raw = {[10] = 0xff, [11] = 0xff}}, .hop_limit = 64},
-    };
-    assert_int_equal(inet_pton(AF_INET, ipv4, a.ah_attr.dgid.raw + 12), 1);
-    assert_int_equal(uroce_qp_modify(qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTR)), 0);
-    a = (struct uroce_qp_attr){
-        .qp_state = UROCE_QPS_RTS,
-        .timeout = timeout,
-        .retry_cnt = 7,
-        .rnr_retry = 7,
-        .max_rd_atomic = UROCE_RD_ATOMIC,
-    };
-    assert_int_equal(uroce_qp_modify(qp, &a, qp_mask(UROCE_QPT_RC, UROCE_QPS_RTS)), 0);
-}
 
 /* ---- the child ---- */
 
@@ -206,7 +183,8 @@ static void child(int sock, const struct peer_opts *o)
     struct meeting m;
     must(send(sock, &t, sizeof t, 0) == sizeof t, "send");
     must(recv(sock, &m, sizeof m, MSG_WAITALL) == sizeof m, "recv");
-    peer_rts(c.qp, m.qpn, o->address ? o->address : "10.77.0.1", (enum uroce_mtu)m.mtu, (uint8_t)m.timeout);
+    node_timeout = (uint8_t)m.timeout;
+    node_connect_to(c.qp, m.qpn, o->address ? o->address : "10.77.0.1", (enum uroce_mtu)m.mtu);
     must(send(sock, "r", 1, 0) == 1, "send");
     do {
         if (recv(sock, &order, sizeof order, MSG_WAITALL) != sizeof order)
@@ -256,7 +234,8 @@ void peer_connect(struct peer *p, struct uroce_qp *qp, enum uroce_mtu mtu, uint8
     struct meeting m = {uroce_qp_num(qp), mtu, timeout};
     char ready;
     assert_int_equal(send(p->sock, &m, sizeof m, 0), sizeof m);
-    peer_rts(qp, p->qpn, "10.77.0.2", mtu, timeout);
+    node_timeout = timeout;
+    node_connect_to(qp, p->qpn, "10.77.0.2", mtu);
     assert_int_equal(recv(p->sock, &ready, 1, 0), 1);
 }
 

@@ -52,7 +52,7 @@ void peer_start(struct peer *p);
 /* Both ends to RTS. timeout: code of the local ACK timer. */
 void peer_connect(struct peer *p, struct uroce_qp *qp, enum uroce_mtu mtu, uint8_t timeout);
 struct peer_reply peer_do(struct peer *p, enum peer_verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-/* Without waiting for the reply, which comes by peer_reply(). */
+/* Without waiting for the reply, which comes by peer_hear(). */
 void peer_tell(struct peer *p, enum peer_verb verb, uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 struct peer_reply peer_hear(struct peer *p);
 void peer_end(struct peer *p);
@@ -61,7 +61,5 @@ void peer_kill(struct peer *p);
 void peer_stop(struct peer *p);
 /* A teardown: the last that was started, if its test failed. */
 int peer_reap(void **state);
-/* To RTS toward that queue pair at an IPv4 address. */
-void peer_rts(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu, uint8_t timeout);
 
 #endif
