@@ -173,7 +173,9 @@ static void work(struct rig *g, const char *name, enum pst_op_kind kind, uint64_
     }
     if (kind == PST_OP_WRITE) {
         struct pst_op op = {.kind = PST_OP_FSYNC, .cont = g->c, .ino = g->ino};
-        pst_queue_run(g->q, &op);
+        int64_t e = pst_queue_run(g->q, &op);
+        if (e < 0)
+            die("fsync", (int)e, name);
     }
     wall = (double)(now_ns() - start) / 1e9;
     cpu = process_cpu(0) - cpu;
