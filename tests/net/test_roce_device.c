@@ -41,14 +41,20 @@ static const char *port_of(struct uroce_qp *qp)
     return t.port;
 }
 
-static void join(struct uroce_qp *qa, struct uroce_qp *qb, unsigned gid, enum uroce_mtu mtu)
+/* Both ends of a connection go the way that this run is about. */
+static void await_way(struct uroce_qp *qa, struct uroce_qp *qb)
 {
-    node_connect(&a, qa, &b, qb, gid, mtu);
     for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
         if (strcmp(port_of(qa), "shm") == 0 && strcmp(port_of(qb), "shm") == 0)
             return;
     if (strcmp(way, "moving"))
         assert_string_equal(port_of(qa), way);
+}
+
+static void join(struct uroce_qp *qa, struct uroce_qp *qb, unsigned gid, enum uroce_mtu mtu)
+{
+    node_connect(&a, qa, &b, qb, gid, mtu);
+    await_way(qa, qb);
 }
 
 static void close_both(struct uroce_qp *qa, struct uroce_qp *qb)
@@ -206,11 +212,7 @@ static void messages_by_xrc_arrive_in_the_queue_that_they_name(void **state)
     assert_int_equal(uroce_query_gid(b.dev, 0, &gid[1]), 0);
     to_rts_by_xrc(qp[1], uroce_qp_num(qp[0]), &gid[0], false);
     to_rts_by_xrc(qp[0], uroce_qp_num(qp[1]), &gid[1], true);
-    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
-        if (strcmp(port_of(qp[0]), "shm") == 0 && strcmp(port_of(qp[1]), "shm") == 0)
-            break;
-    if (strcmp(way, "moving"))
-        assert_string_equal(port_of(qp[0]), way);
+    await_way(qp[0], qp[1]);
     for (uint32_t i = 1; i < 30; i++) {
         uint32_t len = i * i * 1000;
         struct uroce_sge s = {(uintptr_t)b.buf, LEN, uroce_mr_lkey(b.mr)},
