@@ -6,7 +6,6 @@
 #include "lib/netns.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +18,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "lib/own_use.h"
 
 #define PORT 7174
 
@@ -411,17 +412,6 @@ static void addresses_are_copied_from_hints_alone(void **state)
 }
 
 /* ---- many ---- */
-
-static unsigned descriptors(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 static void connections_in_turn_leave_nothing(void **state)
 {

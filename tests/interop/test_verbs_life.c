@@ -6,7 +6,6 @@
 #include "lib/netns.h"
 #include "verbs_end.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +19,8 @@
 #include <sys/wait.h>
 
 #include <cmocka.h>
+
+#include "lib/own_use.h"
 
 #define LEN   (4u << 20)
 #define DEPTH 64
@@ -376,16 +377,6 @@ static void an_event_that_nobody_took_goes_with_its_object(void **state)
 }
 
 /* ---- contexts ---- */
-
-static int descriptors(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 static void a_context_that_is_closed_takes_what_is_left_with_it(void **state)
 {

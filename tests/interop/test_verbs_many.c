@@ -8,7 +8,6 @@
 #include "verbs_end.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -19,32 +18,14 @@
 
 #include <cmocka.h>
 
+#include "lib/own_use.h"
+
 #define LEN       (1u << 20)
 #define DEPTH     16
 #define ROCE_PORT 4791
 
 static struct netns_pair ns;
 static struct vend e;
-
-static int descriptors(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-static long resident_kib(void)
-{
-    long pages = 0, skip;
-    FILE *f = fopen("/proc/self/statm", "re");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%ld %ld", &skip, &pages), 2);
-    fclose(f);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
 
 /* One message, compared. */
 static void message(struct ibv_qp *a, struct ibv_qp *b, uint64_t seed)

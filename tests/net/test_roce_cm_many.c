@@ -3,8 +3,8 @@
  * holder and without. argv[1]: the uroce command, or "off".
  */
 #include "cm_conn.h"
+#include "lib/own_use.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -57,33 +57,10 @@ static void a_disconnect_does_not_overtake_acknowledgements(void **state)
     close_both();
 }
 
-static unsigned descriptors(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-static size_t memory_kib(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        sscanf(line, "VmRSS: %zu", &kib);
-    fclose(f);
-    return kib;
-}
-
 static void many_connections_after_another_leave_nothing(void **state)
 {
     unsigned n = extended ? 3000 : 300, fds = 0;
-    size_t kib = 0;
+    long kib = 0;
     (void)state;
     open_both(NULL);
     listen_at(UROCE_CM_TCP, 0);
@@ -96,11 +73,11 @@ static void many_connections_after_another_leave_nothing(void **state)
         end(&c);
         if (i == n / 2) {
             fds = descriptors();
-            kib = memory_kib();
+            kib = resident_kib();
         }
     }
     assert_in_range(descriptors(), 0, fds + 16); /* a port has a bounded number of sockets, opened when needed */
-    assert_in_range(memory_kib(), 0, kib + 4096);
+    assert_in_range(resident_kib(), 0, kib + 4096);
     close_both();
 }
 
