@@ -1,10 +1,10 @@
 #include "fab_int.h"
 
+#include "base/own_file.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <libgen.h>
-#include <limits.h>
-#include <link.h>
 
 /*
  * Which libibverbs a process has is settled with the first one that is loaded: later ones of that name are taken for
@@ -41,17 +41,6 @@ static bool usable(char *dir, size_t size, const char *base, const char *below)
         return false;
     n = snprintf(path, sizeof path, "%s/" IBVERBS, dir);
     return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
-}
-
-/* The file that has this code. Of a program the loader only knows what its caller called it, maybe another file. */
-static bool own_file(char ret[PATH_MAX])
-{
-    struct link_map *map;
-    Dl_info me;
-
-    if (!dladdr1((void *)(uintptr_t)own_file, &me, (void **)&map, RTLD_DL_LINKMAP))
-        return false;
-    return realpath(*map->l_name ? map->l_name : "/proc/self/exe", ret);
 }
 
 /* NULL: nobody has named one. */

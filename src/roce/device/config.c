@@ -21,7 +21,7 @@ struct entries {
 
 static int own(const char **s, const char *env)
 {
-    const char *v = *s ? *s : getenv(env);
+    const char *v = *s ? *s : secure_getenv(env);
     *s = NULL;
     if (!v || !*v)
         return 0;
@@ -32,7 +32,7 @@ static int own(const char **s, const char *env)
 /* A switch of the environment: "1" or "0". */
 static int env_switch(const char *name, int *value, char *err, size_t err_size)
 {
-    const char *v = getenv(name);
+    const char *v = secure_getenv(name);
     if (!v || !*v)
         return 0;
     if ((v[0] != '0' && v[0] != '1') || v[1]) {
@@ -101,7 +101,7 @@ static int add_entry(struct entries *e, char *text, char *err, size_t err_size)
 
 static int read_entries(struct entries *e, char *err, size_t err_size)
 {
-    const char *devices = getenv("UROCE_DEVICES"), *address = getenv("UROCE_ADDRESS");
+    const char *devices = secure_getenv("UROCE_DEVICES"), *address = secure_getenv("UROCE_ADDRESS");
     bool several = devices && *devices, one = address && *address;
     *e = (struct entries){.origin = several ? "UROCE_DEVICES" : "UROCE_ADDRESS"};
     if (several && one) {

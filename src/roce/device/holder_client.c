@@ -3,9 +3,9 @@
 #include "roce/device_holder.h"
 
 #include "base/log.h"
+#include "base/own_file.h"
 #include "base/util.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -67,9 +67,8 @@ static bool can_run(const char *path)
 /* `uroce` beside this code: in a build tree the library lies there. */
 static bool beside(char *ret, size_t size)
 {
-    Dl_info me;
     char own[PATH_MAX];
-    if (!dladdr((void *)(uintptr_t)beside, &me) || !me.dli_fname || !realpath(me.dli_fname, own))
+    if (!own_file(own))
         return false;
     char *slash = strrchr(own, '/');
     int n = snprintf(ret, size, "%.*s/uroce", slash ? (int)(slash - own) : 0, own);
@@ -79,7 +78,7 @@ static bool beside(char *ret, size_t size)
 /* The program that can be a holder; NULL: there is none. */
 static const char *program(char buf[PATH_MAX])
 {
-    const char *p = getenv("UROCE_HOLDER");
+    const char *p = secure_getenv("UROCE_HOLDER");
     if (p && *p)
         return can_run(p) ? p : NULL;
     if (beside(buf, PATH_MAX))
@@ -173,7 +172,7 @@ static int join_once(struct holder_client *c, char *err, size_t err_size)
 int holder_client_join(struct holder_client *c, char *err, size_t err_size)
 {
     *c = (struct holder_client){.sock = -1};
-    const char *off = getenv("UROCE_HOLDER");
+    const char *off = secure_getenv("UROCE_HOLDER");
     if (off && strcmp(off, "off") == 0)
         return -ENOENT;
     int r;
