@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
@@ -308,6 +309,36 @@ static void an_id_waits_for_the_acknowledgement_of_its_events(void **state)
 }
 
 /* A request whose event nobody has taken goes with its listener. */
+static void *waits(void *arg)
+{
+    struct rdma_cm_event *ev;
+    rdma_get_cm_event(arg, &ev);
+    return arg;
+}
+
+/* As with the kernel's, which leaves it in its read: rping's thread ends the program if the wait fails. */
+static void a_thread_that_comes_to_wait_on_a_channel_that_is_gone_waits(void **state)
+{
+    struct rdma_event_channel *ch = rdma_create_event_channel();
+    struct rdma_cm_event *ev;
+    pthread_t early, late;
+    void *end;
+    (void)state;
+    assert_non_null(ch);
+    assert_int_equal(pthread_create(&early, NULL, waits, ch), 0);
+    poll(NULL, 0, 50);
+    rdma_destroy_event_channel(ch);
+    assert_int_equal(pthread_create(&late, NULL, waits, ch), 0);
+    poll(NULL, 0, 100);
+    assert_int_equal(rdma_get_cm_event(ch, &ev), -1); /* but not who has destroyed it */
+    assert_int_equal(errno, EBADF);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_cancel(i ? late : early), 0);
+        assert_int_equal(pthread_join(i ? late : early, &end), 0);
+        assert_ptr_equal(end, PTHREAD_CANCELED);
+    }
+}
+
 static void a_listener_that_is_destroyed_refuses_who_waits(void **state)
 {
     (void)state;
@@ -464,6 +495,7 @@ int main(void)
         T(a_queue_pair_of_the_programs_own_is_connected),
         T(an_id_moves_to_another_channel_with_its_events),
         T(an_id_waits_for_the_acknowledgement_of_its_events),
+        T(a_thread_that_comes_to_wait_on_a_channel_that_is_gone_waits),
         T(a_listener_that_is_destroyed_refuses_who_waits),
         T(end_points_are_made_in_one_call),
         cmocka_unit_test(addresses_are_copied_from_hints_alone),

@@ -23,13 +23,39 @@ struct rdma_event_channel *rdma_create_event_channel(void)
     return &ch->pub;
 }
 
+/*
+ * A thread that only waits for events, as rping's, may be on its way into the next wait while another destroys the
+ * channel and ends the program. The kernel's read leaves it waiting; so the newest channels that are gone are kept, and
+ * known by it.
+ */
+#define GONE_KEPT 64
+
+static struct list gone = {&gone, &gone};
+static unsigned ngone;
+
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
     struct cma_channel *ch = cma_channel(channel);
-    if (uroce_cm_channel_destroy(ch->native) == -EBUSY)
+    scoped_lock(&cma_lock);
+    if (uroce_cm_channel_destroy(ch->native) == -EBUSY) {
         vb_debug("rdma_destroy_event_channel: an id uses it still; it stays");
-    else
-        free(ch);
+        return;
+    }
+    ch->native = NULL;
+    ch->gone = true;
+    ch->by = pthread_self();
+    list_push_back(&gone, &ch->link);
+    if (++ngone > GONE_KEPT) {
+        free(list_entry(list_pop_front(&gone), struct cma_channel, link));
+        ngone--;
+    }
+}
+
+/* True: it is gone, and `by` another thread than this one. */
+static bool gone_by_another(struct cma_channel *ch)
+{
+    scoped_lock(&cma_lock);
+    return ch->gone && !pthread_equal(ch->by, pthread_self());
 }
 
 int cma_post(struct cma_id *id, enum rdma_cm_event_type type, int status, const void *more, size_t len)
@@ -167,6 +193,8 @@ static int take(struct cma_channel *ch, struct cma_event *e, struct uroce_cm_eve
 {
     struct pollfd p = {.fd = ch->pub.fd, .events = POLLIN};
     scoped_lock(&cma_lock);
+    if (ch->gone)
+        return -EBADF;
     if (poll(&p, 1, 0) != 1)
         return -EAGAIN;
     int r = uroce_cm_get_event(ch->native, ev);
@@ -209,9 +237,12 @@ int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event *
         if (!r)
             acked(e->owner);
         free(e);
+        while (r == -EBADF && gone_by_another(ch))
+            pause();
         if (r && r != -EAGAIN)
             return cma_fail(-r);
-        if (r && wait_for(ch)) /* a thread may be cancelled here: nothing is held */
+        /* A thread may be cancelled here: nothing is held. */
+        if (r && wait_for(ch) && !gone_by_another(ch))
             return -1;
     }
 }
