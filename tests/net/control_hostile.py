@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 """What strangers do to the control port: garbage, half-open connections, no descriptors left. Others are served on.
 
-usage: control_hostile.py CTL_SERVER PROTO_DIR GRPC_PROTO_DIR
+usage: control_hostile.py CTL_SERVER PROTO_DIR GRPC_PROTO_DIR, with PENSTOCK the command
 """
 import os
 import random
 import resource
 import shutil
 import socket
+import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -23,6 +25,7 @@ import control_server  # noqa: E402
 from control_server import Client, Server  # noqa: E402
 
 control_server.EXE = os.path.abspath(sys.argv[1])
+PENSTOCK = os.environ["PENSTOCK"]
 EXTENDED = bool(os.environ.get("PENSTOCK_EXTENDED"))
 SEED = int(os.environ.get("PENSTOCK_SEED") or time.time_ns())
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -105,6 +108,26 @@ class Hostile(unittest.TestCase):
                 while descriptors(s) > before + 20:
                     time.sleep(0.05)
                 self.works(s)
+
+    def test_a_client_asks_again_while_there_are_too_many_calls(self):
+        with Server("--max-calls", "2") as s:
+            over = threading.Event()
+
+            def requests():
+                over.wait(60)
+                yield from ()
+
+            with Client(f"127.0.0.1:{s.port}") as other:
+                held = other.ns.Stream(requests(), timeout=60)
+                p = subprocess.Popen([PENSTOCK, "pool", "create", f"penstock://127.0.0.1:{s.port}/late"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                     env=dict(os.environ, PENSTOCK_RUN_DIR=s.run_dir))
+                time.sleep(1)
+                self.assertIsNone(p.poll(), "it has not waited: there was room, or it gave up")
+                over.set()
+                out = p.communicate(timeout=60)[0]
+                self.assertEqual(p.returncode, 0, out)
+                del held
 
 
 if __name__ == "__main__":
