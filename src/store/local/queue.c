@@ -53,6 +53,16 @@ static bool write_cached(struct data_op *o, const struct seg *s)
     return pwritev(o->e->data_fd, s->io.iov, (int)s->io.iovcnt, (off_t)s->io.offset) == (ssize_t)s->n * PST_BLOCK;
 }
 
+static uint64_t place_of(uint64_t block)
+{
+    return block / (MiB / PST_BLOCK);
+}
+
+static _Atomic uint32_t *seen_at(struct data_state *d, uint64_t place)
+{
+    return &d->seen[place % d->nseen];
+}
+
 /*
  * Whether a read that is not in the page cache goes through it. Short ones do. Long ones are faster past it, and a data
  * set that is larger than memory would only push out what others use: they do when their place was read so before. The
@@ -61,9 +71,8 @@ static bool write_cached(struct data_op *o, const struct seg *s)
  */
 static bool read_into_cache(struct engine *e, const struct seg *s)
 {
-    struct data_state *d = e->data;
-    uint64_t place = s->phys / (MiB / PST_BLOCK);
-    _Atomic uint32_t *seen = &d->seen[place % d->nseen];
+    uint64_t place = place_of(s->phys);
+    _Atomic uint32_t *seen = seen_at(e->data, place);
 
     if (e->opt.direct == CHOICE_ALWAYS)
         return false;
@@ -73,6 +82,16 @@ static bool read_into_cache(struct engine *e, const struct seg *s)
         return true;
     atomic_store_explicit(seen, (uint32_t)place + 1, memory_order_relaxed);
     return false;
+}
+
+/* What is written was not read before, though what had the place until now may have been. */
+static void not_seen(struct engine *e, const struct seg *s)
+{
+    for (uint64_t place = place_of(s->phys); place <= place_of(s->phys + s->n - 1); place++) {
+        _Atomic uint32_t *seen = seen_at(e->data, place);
+        if (atomic_load_explicit(seen, memory_order_relaxed) == (uint32_t)place + 1)
+            atomic_store_explicit(seen, 0, memory_order_relaxed);
+    }
 }
 
 /* Hands requests to the I/O context; the rest waits on q->unsent when it is full. */
@@ -94,6 +113,8 @@ static void send_segs(struct data_op *o)
         }
         if (s->io.kind == IO_READ)
             s->io.cached = read_into_cache(o->e, s);
+        else
+            not_seen(o->e, s);
         r = q->io->ops->submit(q->io, &s->io, o->unsent + 1 < o->nsegs);
         if (r == -EAGAIN) {
             list_push_back(&q->unsent, &o->link);
