@@ -257,6 +257,7 @@ struct uroce_cq {
     void *context;
     struct list ready_link;   /* channel->lock */
     unsigned events, unacked; /* channel->lock: waiting in the channel; given out and not acknowledged */
+    atomic_bool just_armed;   /* the next poll looks whether there is something before the program sleeps */
     pthread_cond_t acked;
 };
 

@@ -246,7 +246,11 @@ int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
     int r = poll_once(cq, n, ret);
     if (r != 0)
         return r;
-    dev_drive_polled(cq->dev);
+    /* Arm, poll, sleep: that poll is not one of a program that comes again by itself. */
+    if (dev_take_flag(&cq->just_armed))
+        dev_drive(cq->dev);
+    else
+        dev_drive_polled(cq->dev);
     return poll_once(cq, n, ret);
 }
 
@@ -256,6 +260,7 @@ int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only)
     pthread_mutex_lock(&cq->lock);
     bool waiting = qp_cq_arm(cq->qp, solicited_only);
     pthread_mutex_unlock(&cq->lock);
+    atomic_store(&cq->just_armed, true);
     /* Whoever arms means to sleep: the helper thread need not stand back any longer. */
     if (atomic_exchange(&cq->dev->polled_ns, 0) && cq->dev->has_thread)
         dev_thread_wake(cq->dev);
