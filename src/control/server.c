@@ -155,6 +155,29 @@ static void *tick(void *arg)
 
 /* ---- start ---- */
 
+static int add_tenants(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
+{
+    s->tenants = calloc(cfg->ntenants, sizeof *s->tenants);
+    if (!s->tenants)
+        return -ENOMEM;
+    for (size_t i = 0; i < cfg->ntenants; i++) {
+        struct ctl_ten *t = &s->tenants[s->ntenants++];
+        struct ctl_endpoint *own = calloc(cfg->tenants[i].nendpoints + 1, sizeof *own);
+        pthread_mutex_init(&t->mu, NULL);
+        t->in = cfg->tenants[i];
+        t->in.endpoints = own;
+        if (!own)
+            return -ENOMEM;
+        if (t->in.nendpoints > CTL_ENDPOINTS_MAX) {
+            snprintf(err, err_size, "at most %u data endpoints", CTL_ENDPOINTS_MAX);
+            return -E2BIG;
+        }
+        if (t->in.nendpoints)
+            memcpy(own, cfg->tenants[i].endpoints, t->in.nendpoints * sizeof *own);
+    }
+    return 0;
+}
+
 static int add_creds(struct ctl_server *s, const struct ctl_config *cfg)
 {
     /* One more for each token file. */
@@ -225,17 +248,9 @@ static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err,
     s->sess = sess_table_new(&cfg->limits, &hooks);
     if (!s->sess)
         return -ENOMEM;
-    s->endpoints = calloc(cfg->nendpoints + 1, sizeof *s->endpoints);
-    if (!s->endpoints)
-        return -ENOMEM;
-    if (cfg->nendpoints > CTL_ENDPOINTS_MAX) {
-        snprintf(err, err_size, "at most %u data endpoints", CTL_ENDPOINTS_MAX);
-        return -E2BIG;
-    }
-    if (cfg->nendpoints)
-        memcpy(s->endpoints, cfg->endpoints, cfg->nendpoints * sizeof *s->endpoints);
-    s->nendpoints = cfg->nendpoints;
-    r = add_creds(s, cfg);
+    r = add_tenants(s, cfg, err, err_size);
+    if (!r)
+        r = add_creds(s, cfg);
     if (!r)
         r = make_rpc(s, cfg);
     if (!r)
@@ -246,8 +261,7 @@ static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err,
     return r;
 }
 
-int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
-                     size_t err_size)
+int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char *err, size_t err_size)
 {
     struct ctl_server *s = calloc(1, sizeof *s);
     int r;
@@ -256,7 +270,6 @@ int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct 
         *err = 0;
     if (!s)
         return -ENOMEM;
-    s->st = st;
     s->hooks = cfg->hooks;
     s->started_ns = now_ns();
     snprintf(s->role, sizeof s->role, "%s", cfg->role ? cfg->role : "server");
@@ -305,8 +318,9 @@ void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms)
     }
     if (s->sess)
         sess_expire(s->sess, UINT64_MAX); /* all of them */
-    while (s->nqueues)
-        pst_queue_close(s->queues[--s->nqueues]);
+    for (size_t i = 0; i < s->ntenants; i++)
+        while (s->tenants[i].nqueues)
+            pst_queue_close(s->tenants[i].queues[--s->tenants[i].nqueues]);
 }
 
 void ctl_server_free(struct ctl_server *s)
@@ -320,7 +334,11 @@ void ctl_server_free(struct ctl_server *s)
     free(s->addrs);
     free(s->methods);
     free(s->creds);
-    free(s->endpoints);
+    for (size_t i = 0; i < s->ntenants; i++) {
+        pthread_mutex_destroy(&s->tenants[i].mu);
+        free((void *)s->tenants[i].in.endpoints);
+    }
+    free(s->tenants);
     pthread_mutex_destroy(&s->mu);
     pthread_cond_destroy(&s->wake);
     free(s);

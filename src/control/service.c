@@ -13,6 +13,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->s = s;
     q->call = c;
     q->sess = NULL;
+    q->tenant = NULL;
     q->sc = NULL;
     q->cont = NULL;
     q->code = RPC_OK;
@@ -105,6 +106,7 @@ int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id)
     q->sess = sess_get(q->s->sess, id.data, id.len, now_ns());
     if (!q->sess)
         return ctl_fail(q, -ESTALE, "no such session, or its lease is over: open a new one");
+    q->tenant = &q->s->tenants[sess_ident(q->sess)->tenant];
     if (!same_peer(q, sess_ident(q->sess))) {
         sess_refuse(q->s->sess, REFUSE_FOREIGN);
         return ctl_fail(q, -EPERM, "the session belongs to another credential");

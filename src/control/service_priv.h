@@ -38,15 +38,22 @@ struct ctl_method {
     ctl_handler *fn;
 };
 
+/* A tenant, and what is kept for it. */
+struct ctl_ten {
+    struct ctl_tenant in; /* endpoints are the server's copy */
+    pthread_mutex_t mu;   /* guards the rest */
+    struct pst_queue *queues[CTL_QUEUES]; /* idle ones, for fsync */
+    unsigned nqueues;
+};
+
 struct ctl_server {
-    struct pst_store *st;
+    struct ctl_ten *tenants; /* the first one is the server's own */
+    size_t ntenants;
     struct sess_table *sess;
     struct rpc_server *rpc;
     struct ctl_hooks hooks;
     struct ctl_cred *creds; /* the token files' credential is the last one */
     size_t ncreds;
-    struct ctl_endpoint *endpoints;
-    size_t nendpoints;
     char role[16];
     struct ctl_addr {
         char *addr;
@@ -65,8 +72,6 @@ struct ctl_server {
     pthread_mutex_t mu; /* guards all below */
     pthread_cond_t wake;
     bool stop_tick;
-    struct pst_queue *queues[CTL_QUEUES]; /* idle ones, for fsync */
-    unsigned nqueues;
     struct rpc_call *watchers[CTL_WATCHERS];
     unsigned nwatchers;
     pthread_t scrub;
@@ -79,6 +84,7 @@ struct ctl_req {
     struct ctl_server *s;
     struct rpc_call *call;
     struct sess *sess;     /* put back at the end */
+    struct ctl_ten *tenant; /* sess's */
     struct sess_cont *sc;  /* likewise */
     struct pst_cont *cont; /* sc's */
     struct pst_cred cred;

@@ -57,7 +57,7 @@ static int pool_create(struct ctl_req *q, const void *in_, void *out)
     info.mode = in->pool->mode;
     if (info.mode & ~0777u)
         return ctl_fail(q, -EINVAL, "mode %o: permission bits only", info.mode);
-    r = pst_pool_create(q->s->st, &q->ctx, &info, &ret);
+    r = pst_pool_create(q->tenant->in.st, &q->ctx, &info, &ret);
     return r ? r : fill_pool(q, &ret, out);
 }
 
@@ -68,7 +68,7 @@ static int pool_query(struct ctl_req *q, const void *in_, void *out)
     int r = need_admin_header(q, in->header);
 
     if (!r)
-        r = pst_pool_query(q->s->st, &q->ctx, in->label, &info);
+        r = pst_pool_query(q->tenant->in.st, &q->ctx, in->label, &info);
     return r ? r : fill_pool(q, &info, out);
 }
 
@@ -126,7 +126,7 @@ static int pool_list(struct ctl_req *q, const void *in_, void *out_)
     if (!r)
         r = page_init(q, in->limit, &p);
     if (!r)
-        r = pst_pool_list(q->s->st, &q->ctx, in->after, on_pool, &p);
+        r = pst_pool_list(q->tenant->in.st, &q->ctx, in->after, on_pool, &p);
     if (r < 0 || p.err)
         return r < 0 ? r : p.err;
     out->pools = (PB(Pool) **)p.items;
@@ -143,7 +143,7 @@ static int pool_destroy(struct ctl_req *q, const void *in_, void *out)
 
     if (!r)
         r = ctl_need_admin(q);
-    return r ? r : pst_pool_destroy(q->s->st, &q->ctx, in->label, in->force);
+    return r ? r : pst_pool_destroy(q->tenant->in.st, &q->ctx, in->label, in->force);
 }
 
 /* ---- containers ---- */
@@ -203,7 +203,7 @@ static int cont_create(struct ctl_req *q, const void *in_, void *out)
     if (props.chunk_size &&
         (props.chunk_size < PST_CHUNK_MIN || props.chunk_size > PST_CHUNK_MAX || !is_pow2(props.chunk_size)))
         return ctl_fail(q, -EINVAL, "chunk_size: a power of two, 64 KiB to 16 MiB");
-    r = pst_cont_create(q->s->st, &q->ctx, c->pool, c->label, &props, &info);
+    r = pst_cont_create(q->tenant->in.st, &q->ctx, c->pool, c->label, &props, &info);
     return r ? r : fill_cont(q, &info, out);
 }
 
@@ -214,7 +214,7 @@ static int cont_query(struct ctl_req *q, const void *in_, void *out)
     int r = need_admin_header(q, in->header);
 
     if (!r)
-        r = pst_cont_query(q->s->st, &q->ctx, in->pool, in->label, &info);
+        r = pst_cont_query(q->tenant->in.st, &q->ctx, in->pool, in->label, &info);
     if (!r)
         ((PB(Container) *)out)->mounts = sess_cont_mounts(q->s->sess, info.id);
     return r ? r : fill_cont(q, &info, out);
@@ -242,7 +242,7 @@ static int cont_list(struct ctl_req *q, const void *in_, void *out_)
     if (!r)
         r = page_init(q, in->limit, &p);
     if (!r)
-        r = pst_cont_list(q->s->st, &q->ctx, in->pool, in->after, on_cont, &p);
+        r = pst_cont_list(q->tenant->in.st, &q->ctx, in->pool, in->after, on_cont, &p);
     if (r < 0 || p.err)
         return r < 0 ? r : p.err;
     out->containers = (PB(Container) **)p.items;
@@ -256,7 +256,7 @@ static int cont_destroy(struct ctl_req *q, const void *in_, void *out)
     const PB(ContainerDestroyRequest) *in = in_;
     int r = need_admin_header(q, in->header);
     (void)out;
-    return r ? r : pst_cont_destroy(q->s->st, &q->ctx, in->pool, in->label);
+    return r ? r : pst_cont_destroy(q->tenant->in.st, &q->ctx, in->pool, in->label);
 }
 
 static int cont_open(struct ctl_req *q, const void *in_, void *out_)
@@ -267,7 +267,7 @@ static int cont_open(struct ctl_req *q, const void *in_, void *out_)
     int r = need_admin_header(q, in->header);
 
     if (!r)
-        r = pst_cont_open(q->s->st, &q->ctx, in->pool, in->label, &c);
+        r = pst_cont_open(q->tenant->in.st, &q->ctx, in->pool, in->label, &c);
     if (r)
         return r;
     out->container = arena_alloc(&q->a, sizeof *out->container);

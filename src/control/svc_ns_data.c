@@ -6,22 +6,22 @@
 
 #include <errno.h>
 
-static int queue_take(struct ctl_server *s, struct pst_queue **ret)
+static int queue_take(struct ctl_ten *t, struct pst_queue **ret)
 {
-    pthread_mutex_lock(&s->mu);
-    *ret = s->nqueues ? s->queues[--s->nqueues] : NULL;
-    pthread_mutex_unlock(&s->mu);
-    return *ret ? 0 : pst_queue_open(s->st, 1, ret);
+    pthread_mutex_lock(&t->mu);
+    *ret = t->nqueues ? t->queues[--t->nqueues] : NULL;
+    pthread_mutex_unlock(&t->mu);
+    return *ret ? 0 : pst_queue_open(t->in.st, 1, ret);
 }
 
-static void queue_give(struct ctl_server *s, struct pst_queue *queue)
+static void queue_give(struct ctl_ten *t, struct pst_queue *queue)
 {
-    pthread_mutex_lock(&s->mu);
-    if (s->nqueues < CTL_QUEUES) {
-        s->queues[s->nqueues++] = queue;
+    pthread_mutex_lock(&t->mu);
+    if (t->nqueues < CTL_QUEUES) {
+        t->queues[t->nqueues++] = queue;
         queue = NULL;
     }
-    pthread_mutex_unlock(&s->mu);
+    pthread_mutex_unlock(&t->mu);
     if (queue)
         pst_queue_close(queue);
 }
@@ -30,13 +30,13 @@ static void queue_give(struct ctl_server *s, struct pst_queue *queue)
 static int run_op(struct ctl_req *q, struct pst_op *op)
 {
     struct pst_queue *queue;
-    int r = queue_take(q->s, &queue);
+    int r = queue_take(q->tenant, &queue);
 
     if (r)
         return r;
     op->cont = q->cont;
     r = (int)pst_queue_run(queue, op);
-    queue_give(q->s, queue);
+    queue_give(q->tenant, queue);
     return r;
 }
 

@@ -39,6 +39,7 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
     }
     snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
     snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
+    ret->tenant = c->tenant;
     ret->uid = c->uid;
     ret->gid = c->gid;
     ret->any_uid = c->any_uid;
@@ -69,18 +70,18 @@ static void copy_text(char *dst, size_t size, const char *src)
 
 static int add_endpoints(struct ctl_req *q, PB(SessionOpenReply) * out)
 {
-    size_t n = q->s->nendpoints;
+    size_t n = q->tenant->in.nendpoints;
     PB(DataEndpoint) *e = arena_alloc(&q->a, n * sizeof *e), **p = arena_alloc(&q->a, n * sizeof *p);
 
     if (n && (!e || !p))
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        struct ctl_endpoint *from = &q->s->endpoints[i];
+        const struct ctl_endpoint *from = &q->tenant->in.endpoints[i];
         penstock__v1__data_endpoint__init(&e[i]);
-        e[i].provider = from->provider;
+        e[i].provider = (char *)from->provider;
         e[i].address = (ProtobufCBinaryData){from->addr_len, (uint8_t *)&from->addr};
         e[i].shard = from->shard;
-        e[i].text = from->text;
+        e[i].text = (char *)from->text;
         p[i] = &e[i];
     }
     out->data = p;
@@ -104,7 +105,7 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
     out->gid = who->gid;
     out->any_uid = who->any_uid;
     out->slots = PST_SLOTS_MAX;
-    out->history = pst_store_history(q->s->st);
+    out->history = pst_store_history(q->tenant->in.st);
     return r;
 }
 
@@ -154,6 +155,7 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
         r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
     if (r)
         return r;
+    q->tenant = &q->s->tenants[who.tenant];
     r = in->fence ? fence(q) : 0;
     if (!r)
         r = open_reply(q, out_);
@@ -184,10 +186,10 @@ static int do_close(struct ctl_req *q, const void *in_, void *out_)
     return r ? r : sess_close(q->s->sess, sess_id(q->sess));
 }
 
-static bool has_shard(const struct ctl_server *s, uint32_t shard)
+static bool has_shard(const struct ctl_tenant *t, uint32_t shard)
 {
-    for (size_t i = 0; i < s->nendpoints; i++)
-        if (s->endpoints[i].shard == shard)
+    for (size_t i = 0; i < t->nendpoints; i++)
+        if (t->endpoints[i].shard == shard)
             return true;
     return false;
 }
@@ -201,7 +203,7 @@ static int do_ticket(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    if (in->count < 1 || in->count > 16 || !has_shard(q->s, in->shard))
+    if (in->count < 1 || in->count > 16 || !has_shard(&q->tenant->in, in->shard))
         return ctl_fail(q, -EINVAL, "%u tickets for shard %u: 1..16 for a shard of the session's reply", in->count,
                         in->shard);
     out->tickets = arena_alloc(&q->a, in->count * sizeof *out->tickets);

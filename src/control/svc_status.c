@@ -112,7 +112,7 @@ static int do_status(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    pst_store_describe(s->st, add_fact, &facts);
+    pst_store_describe(q->tenant->in.st, add_fact, &facts);
     if (s->hooks.facts)
         s->hooks.facts(s->hooks.user, add_fact, &facts);
     conns.own_only = !ctl_is_admin(q);
@@ -147,7 +147,7 @@ void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
         fn(arg, "penstock_refused_total", labels, "requests refused, by reason", true,
            (double)sess_refused(s->sess, r));
     }
-    pst_store_stats(s->st, fn, arg);
+    pst_store_stats(s->tenants[0].in.st, fn, arg);
     if (s->hooks.metrics)
         s->hooks.metrics(s->hooks.user, fn, arg);
 }
@@ -198,7 +198,7 @@ static int do_backup(struct ctl_req *q, const void *in_, void *out_)
         return r;
     if (atomic_exchange(&s->backup_running, true))
         return ctl_fail(q, -EBUSY, "a backup is being made");
-    r = pst_store_backup(s->st, in->directory);
+    r = pst_store_backup(q->tenant->in.st, in->directory);
     atomic_store(&s->backup_running, false);
     return r;
 }
@@ -216,6 +216,7 @@ const size_t ctl_status_nmethods = ARRAY_SIZE(ctl_status_methods);
 
 struct scrub {
     struct ctl_server *s;
+    struct pst_store *st;
     struct rpc_call *call; /* counted */
 };
 
@@ -245,7 +246,7 @@ static void on_damage(void *user, const char *pool, const char *cont, uint64_t i
 static void *scrub_thread(void *arg)
 {
     struct scrub *k = arg;
-    int64_t n = pst_store_scrub(k->s->st, on_damage, k, &k->s->scrub_cancel);
+    int64_t n = pst_store_scrub(k->st, on_damage, k, &k->s->scrub_cancel);
     PB(ScrubEvent) e = PENSTOCK__V1__SCRUB_EVENT__INIT;
 
     e.done = true;
@@ -274,7 +275,7 @@ void ctl_scrub_join(struct ctl_server *s)
 }
 
 /* Needs s->mu. */
-static int begin(struct ctl_server *s, struct rpc_call *c)
+static int begin(struct ctl_server *s, struct pst_store *st, struct rpc_call *c)
 {
     struct scrub *k;
     int r;
@@ -288,6 +289,7 @@ static int begin(struct ctl_server *s, struct rpc_call *c)
     if (!k)
         return -ENOMEM;
     k->s = s;
+    k->st = st;
     k->call = rpc_call_ref(c);
     s->scrub_cancel = atomic_load(&s->stopping);
     r = -pthread_create(&s->scrub, NULL, scrub_thread, k);
@@ -315,7 +317,7 @@ void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user)
         r = ctl_need_admin(&q);
     if (!r) {
         scoped_lock(&s->mu);
-        r = begin(s, c);
+        r = begin(s, q.tenant->in.st, c);
         if (r == -EBUSY)
             ctl_fail(&q, r, "a scrub is running");
     }

@@ -10,6 +10,7 @@ static void conn_free(struct conn *c)
     check_unbind_all(c);
     sess_put(c->sess);
     pst_mac_free(c->mac);
+    atomic_fetch_sub(&c->shard->tenant->nconns, 1);
     atomic_fetch_sub(&c->shard->srv->nconns, 1);
     free(c);
 }
@@ -48,6 +49,10 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     }
     if (ctl_ticket_use(srv->ctl, data, len, s->id, &sess) < 0) /* counted there */
         goto refuse;
+    if (sess_ident(sess)->tenant != s->tenant->id) { /* no ticket of its is good here; this is the second lock */
+        ctl_refuse(srv->ctl, REFUSE_TICKET_SHARD);
+        goto refuse;
+    }
     c = calloc(1, sizeof *c);
     if (!c)
         goto refuse;
@@ -57,6 +62,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
         goto refuse;
     }
     c->shard = s;
+    atomic_fetch_add(&s->tenant->nconns, 1);
     c->number = atomic_fetch_add(&srv->nconns_made, 1) + 1;
     c->fab = fc;
     c->sess = sess;

@@ -24,19 +24,20 @@ static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
     struct srv *srv = user;
 
     (void)id; /* a shard looks which of its sessions live: nothing to queue, so nothing to lose */
-    for (unsigned i = 0; i < srv->nshards; i++) {
-        atomic_store(&srv->shards[i].check_sessions, true);
-        shard_poke(&srv->shards[i]);
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+    {
+        atomic_store(&s->check_sessions, true);
+        shard_poke(s);
     }
 }
 
 static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg)
 {
     struct srv *srv = user;
-    const struct fab_info *info = fab_info(srv->fab);
 
-    for (unsigned i = 0; i < srv->nshards; i++) {
-        struct shard *s = &srv->shards[i];
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+    {
+        const struct fab_info *info = fab_info(t->fab);
         scoped_lock(&s->lock);
         list_for_each (it, &s->conns) {
             const struct conn *c = list_entry(it, struct conn, link);
@@ -45,7 +46,7 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
                 .provider = info->provider,
                 .device = info->device,
                 .rdma = info->rdma,
-                .shard = i,
+                .shard = s->id,
                 .requests = stat_get(&c->requests),
                 .bytes_in = stat_get(&c->bytes_in),
                 .bytes_out = stat_get(&c->bytes_out),
@@ -59,7 +60,8 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
 static void on_facts(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     struct srv *srv = user;
-    const struct fab_info *info = fab_info(srv->fab);
+    const struct tenant *t = srv->tenants;
+    const struct fab_info *info = fab_info(t->fab);
     char n[16];
 
     fn(arg, "data.provider", info->provider);
@@ -68,10 +70,10 @@ static void on_facts(void *user, void (*fn)(void *arg, const char *key, const ch
     fn(arg, "data.verbs", info->verbs);
     fn(arg, "data.libfabric", info->library);
     fn(arg, "data.security", srv->cfg->data_clear ? "clear" : "clear, loopback only");
-    snprintf(n, sizeof n, "%u", srv->nshards);
+    snprintf(n, sizeof n, "%u", t->nshards);
     fn(arg, "data.shards", n);
-    for (unsigned i = 0; i < srv->nshards; i++)
-        fn(arg, "data.address", srv->shards[i].endpoint.text);
+    for (unsigned i = 0; i < t->nshards; i++)
+        fn(arg, "data.address", t->endpoints[i].text);
     fn(arg, "control.security", srv->cfg->tls_cert ? "tls" : srv->cfg->insecure ? "clear" : "clear, local only");
 }
 
@@ -185,7 +187,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     const struct rpc_tls tls = {cfg->tls_ca, cfg->tls_cert, cfg->tls_key};
     cleanup_free struct ctl_listen *listen = calloc(cfg->ncontrol_listen, sizeof *listen);
     cleanup_free struct ctl_cred *creds = calloc(cfg->ncredentials + 1, sizeof *creds);
-    struct ctl_endpoint ep[SRV_SHARDS_MAX];
+    cleanup_free struct ctl_tenant *tenants = calloc(srv->ntenants, sizeof *tenants);
     struct ctl_config c = {
         .listen = listen,
         .nlisten = cfg->ncontrol_listen,
@@ -194,12 +196,12 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .local_token = cfg->local_token,
         .role = "server",
         .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
-        .endpoints = ep,
-        .nendpoints = srv->nshards,
+        .tenants = tenants,
+        .ntenants = srv->ntenants,
         .hooks = {srv, on_session_gone, on_connections, on_facts, on_metrics},
     };
 
-    if (!listen || !creds)
+    if (!listen || !creds || !tenants)
         return -ENOMEM;
     for (unsigned i = 0; i < cfg->ncontrol_listen; i++) {
         bool local = srv_addr_is_local(cfg->control_listen[i]);
@@ -211,30 +213,34 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         if (r < 0)
             return r;
     }
-    for (unsigned i = 0; i < srv->nshards; i++)
-        ep[i] = srv->shards[i].endpoint;
-    return ctl_server_start(&c, srv->store, &srv->ctl, err, err_size);
+    srv_each_tenant(srv, t) {
+        struct ctl_tenant *x = &tenants[t->id];
+        *x = (struct ctl_tenant){.st = t->store, .endpoints = t->endpoints, .nendpoints = t->nshards};
+        snprintf(x->name, sizeof x->name, "%s", t->name);
+    }
+    return ctl_server_start(&c, &srv->ctl, err, err_size);
 }
 
-static int start_data(struct srv *srv, char *err, size_t err_size)
-{
-    const struct srv_config *cfg = srv->cfg;
-    struct fab_config fc = {
-        .provider = cfg->data_provider,
-        .require_rdma = cfg->data_require_rdma,
-        .credits = (uint32_t)cfg->data_credits,
-    };
-    int r = fab_open(&fc, &srv->fab, err, err_size);
+/* ---- tenants ---- */
 
-    if (r < 0)
-        return r;
-    srv->shards = calloc(cfg->data_shards, sizeof *srv->shards);
-    if (!srv->shards)
+static int start_tenants(struct srv *srv, char *err, size_t err_size)
+{
+    unsigned shards = 0;
+    int r = 0;
+
+    srv->tenants = calloc(1, sizeof *srv->tenants);
+    if (!srv->tenants)
         return -ENOMEM;
-    for (unsigned i = 0; r == 0 && i < cfg->data_shards; i++) {
-        srv->shards[i].wake = -1;
-        r = shard_start(srv, i, &srv->shards[i], err, err_size);
-        srv->nshards++;
+    srv->ntenants = 1;
+    snprintf(srv->tenants->name, sizeof srv->tenants->name, "default");
+    srv_each_tenant(srv, t) {
+        t->srv = srv;
+        t->id = (unsigned)(t - srv->tenants);
+        if (r == 0)
+            r = tenant_open_store(t, err, err_size);
+        if (r == 0)
+            r = tenant_start_data(t, shards, err, err_size);
+        shards += t->nshards;
     }
     return r;
 }
@@ -287,12 +293,12 @@ static int change_user(const char *name, char *err, size_t err_size)
 static void close_all(struct srv *srv)
 {
     metrics_stop(srv->metrics);
-    for (unsigned i = 0; i < srv->nshards; i++)
-        shard_stop(&srv->shards[i]);
+    srv_each_tenant(srv, t)
+        tenant_stop_data(t);
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
-    free(srv->shards);
-    if (srv->fab)
-        fab_close(srv->fab);
+    srv_each_tenant(srv, t)
+        tenant_close(t);
+    free(srv->tenants);
     pst_store_close(srv->store);
     free(srv);
 }
@@ -314,7 +320,7 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     if (r == 0)
         r = open_store(srv, err, err_size);
     if (r == 0)
-        r = start_data(srv, err, err_size);
+        r = start_tenants(srv, err, err_size);
     if (r == 0)
         r = start_control(srv, err, err_size);
     if (r == 0)
@@ -346,10 +352,10 @@ int srv_stop(struct srv *srv)
     uint64_t deadline = now_ns() + srv->cfg->drain_ms * NSEC_PER_MSEC, now;
 
     log_info("draining, for %llu ms at most", (unsigned long long)srv->cfg->drain_ms);
-    for (unsigned i = 0; i < srv->nshards; i++)
-        atomic_store(&srv->shards[i].drain, true);
-    for (unsigned i = 0; i < srv->nshards; i++)
-        shard_drain(&srv->shards[i], deadline);
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+        atomic_store(&s->drain, true);
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+        shard_drain(s, deadline);
     now = now_ns();
     ctl_server_stop(srv->ctl, now < deadline ? (uint32_t)((deadline - now) / NSEC_PER_MSEC) : 0);
     close_all(srv);

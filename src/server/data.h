@@ -11,6 +11,7 @@
 #include "fabric/dp.h"
 #include "fabric/fabric.h"
 #include "server/server.h"
+#include "tenant.h"
 
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -32,7 +33,8 @@ struct shard_stats {
 
 struct shard {
     struct srv *srv;
-    unsigned id;
+    struct tenant *tenant;
+    unsigned id; /* over all tenants */
     pthread_t thread;
     bool running;
     sem_t started; /* after the thread has opened all, or failed */
@@ -163,7 +165,7 @@ int check_unbind(struct conn *c, const struct dp_request *dp);
 void check_unbind_all(struct conn *c);
 
 /* shard.c */
-int shard_start(struct srv *srv, unsigned id, struct shard *s, char *err, size_t err_size);
+int shard_start(struct tenant *t, unsigned id, struct shard *s, char *err, size_t err_size);
 void shard_poke(struct shard *s);
 /* Answers what is under way until the deadline (now_ns clock), takes nothing new. */
 void shard_drain(struct shard *s, uint64_t deadline_ns);
@@ -181,17 +183,19 @@ void metrics_stop(struct metrics *m);
 
 struct srv {
     const struct srv_config *cfg;
-    struct pst_store *store; /* the topmost filter */
-    struct fab *fab;
+    struct pst_store *store; /* what the tenants share: the engine, and the filters for all of them */
+    struct tenant *tenants;  /* the first one is the server's own */
+    unsigned ntenants;
     struct ctl_server *ctl;
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
-    struct shard *shards;
-    unsigned nshards;
-    atomic_uint nconns;
+    atomic_uint nconns; /* of all tenants */
     _Atomic uint64_t nconns_made;
     uint64_t start_ns;
 };
+
+#define srv_each_tenant(srv, t) for (struct tenant *t = (srv)->tenants; t < (srv)->tenants + (srv)->ntenants; t++)
+#define tenant_each_shard(t, s) for (struct shard *s = (t)->shards; s < (t)->shards + (t)->nshards; s++)
 
 static inline void stat_add(uint64_t *counter, uint64_t n)
 {

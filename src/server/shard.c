@@ -80,7 +80,7 @@ static int listen_on(struct shard *s)
         return r;
     }
     ep->shard = s->id;
-    snprintf(ep->provider, sizeof ep->provider, "%s", fab_info(s->srv->fab)->provider);
+    snprintf(ep->provider, sizeof ep->provider, "%s", fab_info(s->tenant->fab)->provider);
     address_text((struct sockaddr *)&ep->addr, ep->addr_len, ep->text, sizeof ep->text);
     return 0;
 }
@@ -103,13 +103,13 @@ static int open_pools(struct shard *s)
 
 static int open_all(struct shard *s)
 {
-    int r = fab_shard_open(s->srv->fab, &conn_callbacks, s, &s->fab);
+    int r = fab_shard_open(s->tenant->fab, &conn_callbacks, s, &s->fab);
 
     if (r < 0) {
         snprintf(s->start_text, sizeof s->start_text, "data shard %u cannot be opened: %s", s->id, err_text(r));
         return r;
     }
-    r = pst_queue_open(s->srv->store, QUEUE_DEPTH, &s->queue);
+    r = pst_queue_open(s->tenant->store, QUEUE_DEPTH, &s->queue);
     if (r < 0) {
         snprintf(s->start_text, sizeof s->start_text, "no store queue for data shard %u: %s", s->id, err_text(r));
         return r;
@@ -235,11 +235,12 @@ static void *run(void *arg)
 
 /* ---- for the daemon's main thread ---- */
 
-int shard_start(struct srv *srv, unsigned id, struct shard *s, char *err, size_t err_size)
+int shard_start(struct tenant *t, unsigned id, struct shard *s, char *err, size_t err_size)
 {
     char name[16];
 
-    s->srv = srv;
+    s->srv = t->srv;
+    s->tenant = t;
     s->id = id;
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake < 0)

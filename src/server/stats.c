@@ -101,15 +101,15 @@ static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
 
 static void emit_connections(struct srv *srv, pst_stat_fn fn, void *user)
 {
-    for (unsigned i = 0; i < srv->nshards; i++) {
-        struct shard *s = &srv->shards[i];
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+    {
         unsigned n = 0;
         char labels[32];
         pthread_mutex_lock(&s->lock);
         list_for_each (it, &s->conns)
             n++;
         pthread_mutex_unlock(&s->lock);
-        snprintf(labels, sizeof labels, "shard=\"%u\"", i);
+        snprintf(labels, sizeof labels, "shard=\"%u\"", s->id);
         fn(user, "penstock_data_connections", labels, "Open data connections.", false, n);
     }
 }
@@ -119,8 +119,8 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
     struct sum t = {0};
     char labels[40];
 
-    for (unsigned i = 0; i < srv->nshards; i++)
-        add_shard(&t, &srv->shards[i].stats);
+    srv_each_tenant(srv, x) tenant_each_shard(x, s)
+        add_shard(&t, &s->stats);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
         snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
         fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true,

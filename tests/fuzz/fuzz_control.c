@@ -101,8 +101,9 @@ static void start(void)
     struct ctl_cred cred = {.name = "fuzz", .by_token = true, .any_uid = true, .admin = true};
     struct ctl_listen listen = {.addr = "127.0.0.1:0"};
     struct ctl_endpoint data = {.provider = "tcp", .addr_len = sizeof(sa_family_t)};
-    struct ctl_config cfg = {.listen = &listen, .nlisten = 1, .creds = &cred, .ncreds = 1, .endpoints = &data,
-                             .nendpoints = 1};
+    struct ctl_tenant tenant = {.name = "default", .endpoints = &data, .nendpoints = 1};
+    struct ctl_config cfg = {.listen = &listen, .nlisten = 1, .creds = &cred, .ncreds = 1, .tenants = &tenant,
+                             .ntenants = 1};
     char url[60], err[300] = "";
 
     log_set_level(LOG_LVL_ERROR);
@@ -113,7 +114,8 @@ static void start(void)
     if (pst_backend_open(url, opts, ARRAY_SIZE(opts), &st, err, sizeof err))
         printf("%s\n", err);
     CHECK(st);
-    CHECK(!ctl_server_start(&cfg, st, &srv, err, sizeof err));
+    tenant.st = st;
+    CHECK(!ctl_server_start(&cfg, &srv, err, sizeof err));
     while (rpc_double_method(nmethods))
         nmethods++;
     open_session();

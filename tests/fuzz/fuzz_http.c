@@ -22,14 +22,16 @@ static struct metrics *page;
 static void start(void)
 {
     struct ctl_listen listen = {.addr = "127.0.0.1:0"};
-    struct ctl_config cfg = {.listen = &listen, .nlisten = 1};
+    struct ctl_tenant tenant = {.name = "default"};
+    struct ctl_config cfg = {.listen = &listen, .nlisten = 1, .tenants = &tenant, .ntenants = 1};
     struct pst_store *st;
     char err[300];
 
     signal(SIGPIPE, SIG_IGN);
     pst_backend_register(&memstore_backend);
     CHECK(!pst_backend_open("mem:", NULL, 0, &st, err, sizeof err));
-    CHECK(!ctl_server_start(&cfg, st, &srv.ctl, err, sizeof err));
+    tenant.st = st;
+    CHECK(!ctl_server_start(&cfg, &srv.ctl, err, sizeof err));
     CHECK(!metrics_start(&srv, "127.0.0.1:0", &page, err, sizeof err));
 }
 

@@ -245,6 +245,7 @@ int main(int argc, char **argv)
 {
     static struct options o;
     struct ctl_endpoint ep = {.provider = "tcp", .addr_len = sizeof(struct sockaddr_in), .text = "127.0.0.1:4712"};
+    struct ctl_tenant tenant = {.name = "default", .endpoints = &ep, .nendpoints = 1};
     struct sockaddr_in *sin = (struct sockaddr_in *)&ep.addr;
     struct pst_store *st;
     struct ctl_server *s;
@@ -268,9 +269,10 @@ int main(int argc, char **argv)
     sin->sin_family = AF_INET;
     sin->sin_port = htons(4712);
     sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    o.cfg.endpoints = &ep;
-    o.cfg.nendpoints = 1;
-    if (ctl_server_start(&o.cfg, st, &s, err, sizeof err))
+    tenant.st = st;
+    o.cfg.tenants = &tenant;
+    o.cfg.ntenants = 1;
+    if (ctl_server_start(&o.cfg, &s, err, sizeof err))
         die("start", err);
     for (size_t i = 0; i < o.cfg.nlisten; i++)
         printf("port %d\n", ctl_server_port(s, i));

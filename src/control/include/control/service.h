@@ -15,6 +15,20 @@
 #define CTL_PROTOCOL      1u
 #define CTL_ENDPOINTS_MAX 64u
 
+/*
+ * What belongs to a tenant. Its sessions see this store and these addresses only. The first one is the server's own: of
+ * credentials that name no other, and of the token files.
+ */
+struct ctl_endpoint;
+struct ctl_tenant {
+    char name[SESS_NAME_MAX + 1];
+    struct pst_store *st; /* borrowed */
+    /* Addresses of data connections; copied. What a client is told when it opens a session. Shards of different tenants
+     * have different numbers. */
+    const struct ctl_endpoint *endpoints;
+    size_t nendpoints;
+};
+
 /* Who may open sessions. A token's hash, or a client certificate whose common name or URI is `name`. */
 struct ctl_cred {
     char name[SESS_NAME_MAX + 1];
@@ -23,6 +37,7 @@ struct ctl_cred {
     uint32_t uid, gid;
     bool any_uid; /* may assert any uid, gid and groups */
     bool admin;   /* may create and destroy pools and containers, scrub, revoke */
+    uint32_t tenant; /* number in ctl_config.tenants */
 };
 
 struct ctl_listen {
@@ -71,21 +86,19 @@ struct ctl_config {
     struct sess_limits limits;
     uint32_t threads;   /* 0: 16 */
     uint32_t max_calls; /* 0: 4096 */
-    /* Addresses of data connections; copied. What a client is told when it opens a session. */
-    const struct ctl_endpoint *endpoints;
-    size_t nendpoints;
+    const struct ctl_tenant *tenants; /* one at least; copied, but for their stores */
+    size_t ntenants;
     struct ctl_hooks hooks;
 };
 
 struct ctl_server;
 
 /*
- * Listens and serves. The store is borrowed and outlives the server. 0, or -errno and a line for people in err.
+ * Listens and serves. The tenants' stores outlive the server. 0, or -errno and a line for people in err.
  * *ret is set before the first call is taken; NULL on failure.
  * ctl_port: of listen[i], 0 for a Unix socket.
  */
-int ctl_server_start(const struct ctl_config *cfg, struct pst_store *st, struct ctl_server **ret, char *err,
-                     size_t err_size);
+int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char *err, size_t err_size);
 int ctl_server_port(const struct ctl_server *s, size_t i);
 /* Health turns to NOT_SERVING, no new calls or sessions, calls end (grace_ms), sessions are closed. */
 void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms);

@@ -68,6 +68,7 @@ struct sess_ident {
     char credential[SESS_NAME_MAX + 1]; /* name of the credential it acts under */
     char cert[SESS_NAME_MAX + 1];       /* credential of the client's certificate, which each call must show again;
                                            "" on a plain connection */
+    uint32_t tenant; /* the credential's */
     uint32_t uid, gid;
     bool any_uid, admin;
     char purpose[16];

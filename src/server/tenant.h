@@ -1,0 +1,49 @@
+/*
+ * A tenant: what of the daemon is its alone. Nothing of it is ever handed to another one: its store (the topmost filter of
+ * a stack whose bottom the tenants share), its fabric domain, its shards with their threads, endpoints and buffers. A
+ * session belongs to the tenant of its credential, and only that tenant's shards take its tickets.
+ *
+ * The first one, "default", is the server's own: of credentials that name no tenant, and of the token files. It sees the
+ * whole store.
+ */
+#ifndef SERVER_TENANT_H
+#define SERVER_TENANT_H
+
+#include "control/service.h"
+#include "fabric/fabric.h"
+#include "server/config.h"
+
+#include <stdatomic.h>
+
+struct shard;
+struct srv;
+
+/* What a tenant may use. 0: no limit. */
+struct tenant_limits {
+    uint32_t weight; /* of its share; 0 is 1 */
+    uint64_t bytes_per_s, ops_per_s;
+    uint64_t burst_bytes, burst_ops; /* 0: what the rate gives in a tenth of a second */
+};
+
+struct tenant {
+    struct srv *srv;
+    unsigned id; /* in srv->tenants, and ctl's number of it */
+    char name[SESS_NAME_MAX + 1];
+    struct tenant_limits limits;
+    struct pst_store *store; /* topmost filter */
+    struct fab *fab;
+    struct shard *shards; /* shard.id counts over all tenants */
+    unsigned nshards;
+    struct ctl_endpoint endpoints[SRV_SHARDS_MAX];
+    atomic_uint nconns;
+};
+
+/* Store, then domain and shards; err: a line for people. What was opened before an error is closed by tenant_close. */
+int tenant_open_store(struct tenant *t, char *err, size_t err_size);
+int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t err_size);
+/* Before the sessions end: the shards hold some of their things. */
+void tenant_stop_data(struct tenant *t);
+/* After. */
+void tenant_close(struct tenant *t);
+
+#endif
