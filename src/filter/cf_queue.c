@@ -85,13 +85,17 @@ static void cq_close(struct pst_queue *q)
 
 /* ---- down and back ---- */
 
-static void drain_unsent(struct cf_queue *q)
+/* Was something sent? */
+static bool drain_unsent(struct cf_queue *q)
 {
+    bool sent = false;
+
     while (!list_empty(&q->unsent)) {
         struct cf_low *low = list_entry(q->unsent.next, struct cf_low, link);
         int r = pst_queue_submit(q->next, &low->op);
         if (r == -EAGAIN && q->below)
-            return;
+            return sent;
+        sent = true;
         list_del(&low->link);
         if (!r) {
             low->below = true;
@@ -101,6 +105,7 @@ static void drain_unsent(struct cf_queue *q)
         low->op.result = r;
         low->back(low);
     }
+    return sent;
 }
 
 void cf_send(struct cf_frame *f, struct cf_low *low, void (*back)(struct cf_low *low))
@@ -358,6 +363,7 @@ static int hand_up(struct cf_queue *q, struct pst_op **ret_ops, int max)
     return n;
 }
 
+/* 0: nothing moved, and the queue below was reaped after all that went there: its descriptor tells of what comes. */
 static int sweep(struct cf_queue *q)
 {
     struct pst_op *back[REAP_BATCH];
@@ -375,8 +381,7 @@ static int sweep(struct cf_queue *q)
     }
     while (take_granted(q))
         ;
-    drain_unsent(q);
-    return n;
+    return drain_unsent(q) && n == 0 ? 1 : n;
 }
 
 static int cq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint64_t timeout_ns)
@@ -391,12 +396,15 @@ static int cq_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint6
             scoped_lock(&q->lock);
             signal_self(q);
         }
-        if (n || !q->in_flight || (timeout_ns != UINT64_MAX && spent >= timeout_ns))
+        if (n || !q->in_flight)
             return n;
         if (r < 0)
             return r;
-        if (r == 0)
-            filter_sleep(q->epoll, timeout_ns == UINT64_MAX ? UINT64_MAX : timeout_ns - spent);
+        if (r > 0)
+            continue;
+        if (timeout_ns != UINT64_MAX && spent >= timeout_ns)
+            return 0;
+        filter_sleep(q->epoll, timeout_ns == UINT64_MAX ? UINT64_MAX : timeout_ns - spent);
     }
 }
 

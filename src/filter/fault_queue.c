@@ -167,17 +167,19 @@ static int sweep(struct fault_queue *q, struct pst_op **ret_ops, int max)
             hold(q, f, now);
         }
     }
-    n = q->below ? pst_queue_reap(q->fq.next, ret_ops, max, 0) : 0;
-    for (int i = 0; i < n; i++) {
-        struct filter_frame *f = filter_frame_back(ret_ops[i]);
-        q->below--;
-        if (f->due_ns != UINT64_MAX) {
-            ret_ops[out++] = filter_frame_drop(&q->fq, f);
-            continue;
+    /* Until there is something for the caller, or nothing: only after that does the lower queue's descriptor tell of more. */
+    while (!out && q->below && (n = pst_queue_reap(q->fq.next, ret_ops, max, 0)) > 0) {
+        for (int i = 0; i < n; i++) {
+            struct filter_frame *f = filter_frame_back(ret_ops[i]);
+            q->below--;
+            if (f->due_ns != UINT64_MAX) {
+                ret_ops[out++] = filter_frame_drop(&q->fq, f);
+                continue;
+            }
+            if (ft->error)
+                f->op->result = ft->error;
+            hold(q, f, now + ft->delay_ns);
         }
-        if (ft->error)
-            f->op->result = ft->error;
-        hold(q, f, now + ft->delay_ns);
     }
     while (out < max && !list_empty(&q->late)) {
         struct filter_frame *f = list_entry(q->late.next, struct filter_frame, link);
