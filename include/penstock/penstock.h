@@ -118,6 +118,13 @@ struct pst_options {
     const char *cert_file;
     const char *key_file;
     const char *store_options; /* local: only: "key=value,key=value" for the engine; NULL: none */
+    /*
+     * Inline services in this process: what the container holds is made and read by them, the server sees their output
+     * only. Each is "NAME" or "NAME:key=value,key=value" ("compress:alg=zstd", "crypt:key_file=/etc/ml.key", "csum"; those
+     * and their errors are in docs/filters.md); ended by NULL. NULL itself: those in the environment variable
+     * PENSTOCK_FILTERS, separated by blanks. Not used by pst_admin_open.
+     */
+    const char *const *filters;
 };
 
 /* size: sizeof *options, so that programs built with an older header go on working. */
@@ -132,7 +139,9 @@ void pst_options_init(struct pst_options *options, size_t size);
  * credential allows it, else as the credential's user.
  * Errors: -ENOENT no such pool or container; -EACCES credential refused; -EPROTO the server speaks another version of
  * the protocol; -EPROTONOSUPPORT unknown URL scheme; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT; -EBUSY the directory is
- * open in another process; -ENODEV no RDMA although required.
+ * open in another process; -ENODEV no RDMA although required. With filters: -EINVAL an unknown filter, option or value, a
+ * key that cannot be found or read; -EPERM a key file that others may read; -EKEYREJECTED the container is encrypted with
+ * another key, or holds files that are not; -ENOKEY it is encrypted, and `crypt` is not among the filters.
  */
 int pst_connect(const char *url, const struct pst_options *options, struct pst_fs **ret_fs);
 

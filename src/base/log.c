@@ -14,6 +14,11 @@ static atomic_int current_level = -1;
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*sink_fn)(enum log_level, const char *, void *);
 static void *sink_user;
+static _Thread_local struct {
+    const char *component; /* NULL: none */
+    char *line;
+    size_t size;
+} divert;
 
 int log_level_parse(const char *name, enum log_level *ret_level)
 {
@@ -51,6 +56,15 @@ void log_set_sink(void (*sink)(enum log_level, const char *, void *), void *user
     sink_user = user;
 }
 
+void log_divert(const char *component, char *ret, size_t size)
+{
+    divert.component = component;
+    divert.line = ret;
+    divert.size = size;
+    if (size)
+        ret[0] = 0;
+}
+
 void log_write(enum log_level level, const char *component, const char *fmt, ...)
 {
     char line[1024];
@@ -60,6 +74,11 @@ void log_write(enum log_level level, const char *component, const char *fmt, ...
     va_start(ap, fmt);
     vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     va_end(ap);
+    if (divert.component && !strcmp(divert.component, component)) {
+        if (!divert.line[0])
+            snprintf(divert.line, divert.size, "%s", line + n);
+        return;
+    }
     scoped_lock(&sink_lock);
     if (sink_fn)
         sink_fn(level, line, sink_user);

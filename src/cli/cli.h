@@ -77,12 +77,15 @@ int cli_exit_code(int err);
 
 /* ---- connecting ---- */
 
+#define CLI_FILTERS_MAX 16
+
 struct cli_conn {
+    const char *filters[CLI_FILTERS_MAX + 1]; /* ended by NULL */
     const char *token_file, *ca, *cert, *key, *provider, *store_options;
     bool insecure, require_rdma;
     uint64_t threads, depth, timeout_ms;
 };
-#define CLI_CONN_OPTS(k)                                                                                               \
+#define CLI_SERVER_OPTS(k)                                                                                               \
     {0, "token-file", OPT_STRING, &(k).token_file, "FILE", "credential: a file with a token", NULL},                   \
         {0, "ca", OPT_STRING, &(k).ca, "FILE", "the CA of the server's certificate", NULL},                            \
         {0, "cert", OPT_STRING, &(k).cert, "FILE", "this client's certificate", NULL},                                 \
@@ -93,6 +96,16 @@ struct cli_conn {
         {0, "timeout", OPT_UINT, &(k).timeout_ms, "MS", "of one operation, reconnecting included", NULL},              \
     {                                                                                                                  \
         'o', "store-options", OPT_STRING, &(k).store_options, "K=V,K=V", "local: only: options of the engine", NULL    \
+    }
+/* A filter more for the struct cli_conn that is the target. */
+int cli_add_filter(void *target, const char *name, const char *value, char *err, size_t err_size);
+/* For who works in a container. */
+#define CLI_CONN_OPTS(k)                                                                                               \
+    CLI_SERVER_OPTS(k),                                                                                                \
+    {                                                                                                                  \
+        0, "filter", OPT_CALL, &(k), "SPEC",                                                                           \
+            "inline service in this process, the lowest first: compress, crypt:key_file=FILE, csum; repeatable",      \
+            cli_add_filter                                                                                             \
     }
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret);
 

@@ -177,7 +177,7 @@ static int run_list(const struct cli_cmd *cmd, int argc, char **argv)
     bool json = false, pools = is_pool(cmd);
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &json, NULL, "a JSON array", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct listing l = {0};
@@ -246,7 +246,7 @@ static int run_create(const struct cli_cmd *cmd, int argc, char **argv)
         {0, "gid", OPT_UINT, &x.gid, "N", "group; default: yours", NULL},
         {'m', "mode", OPT_MODE, &x.mode, "MODE", "permission bits; default 755", NULL},
         {0, "json", OPT_FLAG, &x.json, NULL, "a JSON object", NULL},
-        CLI_CONN_OPTS(x.k),
+        CLI_SERVER_OPTS(x.k),
         {0},
     };
     const struct cli_opt *opts = pool ? all + 1 : all; /* chunks are a container's */
@@ -275,7 +275,7 @@ static int run_query(const struct cli_cmd *cmd, int argc, char **argv)
     bool json = false, pool = is_pool(cmd);
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &json, NULL, "a JSON object", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct pst_container c;
@@ -303,7 +303,7 @@ static int run_destroy(const struct cli_cmd *cmd, int argc, char **argv)
     bool force = false, pool = is_pool(cmd);
     const struct cli_opt opts[] = {
         {'f', "force", OPT_FLAG, &force, NULL, "a pool with its containers, or a container with files in it", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct pst_container c;

@@ -128,7 +128,7 @@ static int run_bundle(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {
         {'c', "config", OPT_STRING, &config, "FILE", "the daemon's configuration; secrets are left out", NULL},
         {0, "log-file", OPT_STRING, &log, "FILE", "a log; its last 4 MiB", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct archive *a;

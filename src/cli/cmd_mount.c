@@ -97,6 +97,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     o.client.require_rdma = k.require_rdma;
     o.client.provider = k.provider;
     o.client.timeout_ms = k.timeout_ms ? (uint32_t)min_u64(k.timeout_ms, 3600000) : MOUNT_TIMEOUT_MS;
+    o.client.filters = k.filters[0] ? k.filters : NULL;
     copy = strdup(k.store_options ? k.store_options : "");
     o.client.store_opts = store_opts;
     if (!copy || split_options(copy, store_opts, ARRAY_SIZE(store_opts), &o.client.nstore_opts) < 0)
@@ -104,7 +105,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     r = fuse_mount_run(u.base, argv[first + 1], &o, err, sizeof err);
     if (r < 0) {
         cli_error("%s", err[0] ? err : "it failed");
-        return cli_exit_code(r);
+        return r == -EINVAL && o.client.filters ? EXIT_USAGE : cli_exit_code(r);
     }
     return EXIT_OK;
 }

@@ -190,7 +190,7 @@ static int run_status(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &json, NULL, "as JSON", NULL},
         {0, "metrics", OPT_FLAG, &metrics, NULL, "the counters instead", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct cli_url u;

@@ -105,7 +105,7 @@ static int run_scrub(const struct cli_cmd *cmd, int argc, char **argv)
     struct scrub x = {0};
     const struct cli_opt opts[] = {
         {0, "json", OPT_FLAG, &x.json, NULL, "a JSON object", NULL},
-        CLI_CONN_OPTS(k),
+        CLI_SERVER_OPTS(k),
         {0},
     };
     struct cli_url u;
@@ -169,7 +169,7 @@ static int backup_local(const struct cli_url *u, const char *dir)
 static int run_backup(const struct cli_cmd *cmd, int argc, char **argv)
 {
     struct cli_conn k = {0};
-    const struct cli_opt opts[] = {CLI_CONN_OPTS(k), {0}};
+    const struct cli_opt opts[] = {CLI_SERVER_OPTS(k), {0}};
     struct cli_url u;
     CLI_PARSE(cmd, opts, argc, argv, 2, 2);
 

@@ -196,6 +196,21 @@ int cli_url(const char *s, int parts, struct cli_url *ret)
     return why ? -EINVAL : 0;
 }
 
+int cli_add_filter(void *target, const char *name, const char *value, char *err, size_t err_size)
+{
+    struct cli_conn *k = target;
+    size_t n = 0;
+
+    while (k->filters[n])
+        n++;
+    if (n == CLI_FILTERS_MAX) {
+        snprintf(err, err_size, "--%s: more than %d", name, CLI_FILTERS_MAX);
+        return -E2BIG;
+    }
+    k->filters[n] = value;
+    return 0;
+}
+
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret)
 {
     pst_options_init(ret, sizeof *ret);
@@ -207,6 +222,7 @@ void cli_conn_options(const struct cli_conn *k, struct pst_options *ret)
     ret->key_file = k->key;
     ret->provider = k->provider;
     ret->store_options = k->store_options;
+    ret->filters = k->filters[0] ? k->filters : NULL;
     ret->threads = (unsigned)min_u64(k->threads, 64);
     ret->depth = (unsigned)min_u64(k->depth, 1024);
     ret->timeout_ms = (unsigned)min_u64(k->timeout_ms, 3600000);
@@ -223,6 +239,7 @@ struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, un
     r = pst_connect(u->base, &o, &fs);
     if (r < 0) {
         *ret_exit = cli_fail_pst(r, u->base);
+        *ret_exit = r == -EINVAL && o.filters ? EXIT_USAGE : *ret_exit; /* a specification that is wrong */
         return NULL;
     }
     return fs;

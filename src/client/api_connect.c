@@ -69,7 +69,7 @@ int api_options(const struct pst_options *in, struct cl_options *ret, struct pst
         .token_file = or_env(o.token_file, "PENSTOCK_TOKEN_FILE"), .ca_file = or_env(o.ca_file, "PENSTOCK_CA_FILE"),
         .cert_file = or_env(o.cert_file, "PENSTOCK_CERT_FILE"), .key_file = or_env(o.key_file, "PENSTOCK_KEY_FILE"),
         .insecure = o.flags & PST_CONNECT_INSECURE, .require_rdma = o.flags & PST_CONNECT_REQUIRE_RDMA,
-        .provider = o.provider, .store_opts = n ? store_opts : NULL, .nstore_opts = n};
+        .provider = o.provider, .store_opts = n ? store_opts : NULL, .nstore_opts = n, .filters = o.filters};
     *ret_buf = take_ptr(buf);
     return 0;
 }

@@ -160,14 +160,20 @@ static int make_both(struct client *c, const char *pool, const char *cont)
 static int open_cont(struct client *c, const char *pool, const char *cont, bool create, char *err, size_t err_size)
 {
     struct pst_ctx ctx = {.cred = NULL};
-    int r = pst_cont_open(c->store, &ctx, pool, cont, &c->cont);
+    char why[300];
+    int r;
 
+    log_divert("filter", why, sizeof why); /* why one of our filters refuses it */
+    r = pst_cont_open(c->store, &ctx, pool, cont, &c->cont);
     if (r == -ENOENT && create) {
         r = make_both(c, pool, cont);
         if (r == 0)
             r = pst_cont_open(c->store, &ctx, pool, cont, &c->cont);
     }
-    if (r < 0)
+    log_divert(NULL, NULL, 0);
+    if (r < 0 && why[0])
+        snprintf(err, err_size, "cannot open container \"%s\" of pool \"%s\": %s", cont, pool, why);
+    else if (r < 0)
         snprintf(err, err_size, "cannot open container \"%s\" of pool \"%s\": %s%s", cont, pool, err_text(r),
                  r == -ENOENT ? " (\"penstock container create\" makes one)" : "");
     return r;
@@ -227,6 +233,8 @@ int cl_connect(const char *url, const struct cl_options *o, struct client **ret,
     r = cl_store_open(base, o, &c->store, err, err_size);
     if (r < 0 && !err[0])
         snprintf(err, err_size, "cannot open %.200s: %s", base, err_text(r));
+    if (r == 0)
+        r = cl_filters_push(o->filters, &c->store, err, err_size);
     if (r == 0)
         r = open_cont(c, named ? pool : "default", named ? cont : "default", o->create || !named, err, err_size);
     if (r == 0) {

@@ -4,6 +4,7 @@
  *   connect.c   URLs, options, cl_connect                 file.c    handles: open, read, flush, close
  *   thread.c    data threads, each drives one queue       dirty.c   write-behind, per object
  *   bufs.c      buffers for write-behind and read-ahead   ahead.c   read-ahead, per handle
+ *   filters.c   inline services of this process
  *
  * Locks, outermost first: inode.lock, client.lock, bufs.lock, thread.lock. Completions run in data threads; they take
  * inode.lock, so nobody waits for an operation with it held, except on inode.changed.
@@ -205,6 +206,7 @@ struct client {
 
 /* base: the URL without pool and container. Owned strings. */
 int cl_url_split(const char *url, char **ret_base, char **ret_pool, char **ret_cont);
+int cl_filters_push(const char *const *specs, struct pst_store **st, char *err, size_t err_size); /* filters.c */
 int cl_store_open(const char *base, const struct cl_options *o, struct pst_store **ret, char *err, size_t err_size);
 
 #endif

@@ -22,6 +22,7 @@ int cf_keys_init(struct cf *cf, const struct keyring *ring)
         return -ENOMEM;
     mlock(p, bytes); /* where it is not allowed, they may get to swap space */
     madvise(p, bytes, MADV_DONTDUMP);
+    madvise(p, bytes, MADV_WIPEONFORK); /* a program's children cannot use the filter, and have not its keys */
     cf->secrets = p;
     cf->secrets->ring = *ring;
     pthread_mutex_init(&cf->keys_lock, NULL);

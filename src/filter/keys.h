@@ -16,7 +16,7 @@
 
 /* Names of attributes that no user sees or sets. */
 #define HIDDEN_XATTRS "trusted.penstock."
-#define HEADER_XATTR  HIDDEN_XATTRS "key"
+#define HEADER_XATTR  PST_XATTR_KEY
 
 struct tenant_key {
     uint8_t key[SEAL_KEY], id[KEY_ID];

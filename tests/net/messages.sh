@@ -141,6 +141,28 @@ table <<'ROWS'
 1 | file: not a tar archive, or damaged | import "$URL/x" file
 ROWS
 
+say "filters in the host"
+(umask 077; head -c 32 /dev/urandom >key; head -c 32 /dev/urandom >other)
+"$PENSTOCK" container create "$SERVER/default/secret"
+"$PENSTOCK" ls --filter crypt:key_file=key "$SERVER/default/secret"
+chmod 644 file
+table <<'ROWS'
+2 | no filter "cropt"; known filters: compress crypt csum | ls --filter cropt "$URL"
+2 | filter crypt: no key: give key_file=, key_env= or key_command= | ls --filter crypt "$URL"
+2 | filter crypt: unknown option "kee"; known: key_file | ls --filter crypt:kee=1 "$URL"
+2 | filter crypt: key file none: No such file | ls --filter crypt:key_file=none "$URL"
+5 | filter crypt: key file file may be read by others: chmod 600 it | ls --filter crypt:key_file=file "$URL"
+2 | filter compress: alg=rar: must be lz4 or zstd | mount --filter compress:alg=rar "$URL" m
+1 | its key is wrapped by another tenant key: key_file= | ls --filter crypt:key_file=other "$SERVER/default/secret"
+1 | is encrypted: the filter crypt, with its key, is needed | ls --filter csum "$SERVER/default/secret"
+1 | has files that were written without the filter crypt | ls --filter crypt:key_file=key "$URL"
+ROWS
+RUN=(env PENSTOCK_FILTERS="csum cropt")
+table <<'ROWS'
+2 | environment variable PENSTOCK_FILTERS: no filter "cropt" | ls "$URL"
+ROWS
+RUN=()
+
 say "stores and certificates"
 table <<'ROWS'
 4 | none: No such file or directory | check none

@@ -133,6 +133,29 @@ static void xattrs_are_set_read_listed_and_removed(void **state)
     assert_int_equal(get_x(&nx_root, f, "trusted.t", buf, sizeof buf), -ENOENT);
 }
 
+static void a_header_of_crypt_is_made_once_by_who_may_write_and_read_by_all(void **state)
+{
+    struct pst_ctx alice = as(&nx_alice);
+    char buf[64];
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "key1", S_IFREG | 0444), g = nx_made(&nx_alice, ROOT, "key2", S_IFREG | 0666),
+             d = nx_made(&nx_alice, ROOT, "key3", S_IFDIR | 0777);
+    assert_int_equal(set_x(&nx_eve, f, PST_XATTR_KEY, "x", PST_XATTR_CREATE), -EPERM);
+    assert_int_equal(set_x(&nx_eve, d, PST_XATTR_KEY, "x", PST_XATTR_CREATE), -EPERM);
+    assert_int_equal(set_x(&nx_eve, g, PST_XATTR_KEY, "x", 0), -EPERM);
+    assert_int_equal(set_x(&nx_eve, g, PST_XATTR_KEY, "eve", PST_XATTR_CREATE), 0);
+    assert_int_equal(set_x(&nx_alice, f, PST_XATTR_KEY, "alice", PST_XATTR_CREATE), 0);
+    assert_int_equal(set_x(&nx_alice, d, PST_XATTR_KEY, "alice", PST_XATTR_CREATE), 0);
+    assert_int_equal(set_x(&nx_alice, f, PST_XATTR_KEY, "x", PST_XATTR_CREATE), -EEXIST);
+    assert_int_equal(set_x(&nx_alice, f, PST_XATTR_KEY, "x", PST_XATTR_REPLACE), -EPERM);
+    assert_int_equal(set_x(&nx_alice, f, PST_XATTR_KEY, "x", 0), -EPERM);
+    assert_int_equal(pst_store_removexattr(nx_c, &alice, f, PST_XATTR_KEY), -EPERM);
+    assert_int_equal(get_x(&nx_eve, f, PST_XATTR_KEY, buf, sizeof buf), 5);
+    assert_memory_equal(buf, "alice", 5);
+    assert_int_equal(pst_store_listxattr(nx_c, &alice, f, NULL, 0), 0);
+    assert_int_equal(set_x(&nx_root, f, PST_XATTR_KEY, "anew", PST_XATTR_REPLACE), 0);
+}
+
 static void xattrs_are_bounded(void **state)
 {
     struct pst_ctx ctx = as(NULL);
@@ -162,6 +185,7 @@ int main(void)
         T(a_replaced_name_keeps_its_place_in_listings),
         T(names_are_bytes),
         T(xattrs_are_set_read_listed_and_removed),
+        T(a_header_of_crypt_is_made_once_by_who_may_write_and_read_by_all),
         T(xattrs_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
  * Extended attributes: one key each, under the inode's lock. user.* follows the file's permissions, security.* may be
- * read by everybody, the rest is root's. system.* (ACLs) is not supported.
+ * read by everybody, the rest is root's, but for PST_XATTR_KEY. system.* (ACLs) is not supported.
  */
 #include "ns.h"
 
@@ -55,11 +55,20 @@ static bool in_space(const char *name, const char *prefix, int *ret_err)
     return true;
 }
 
-/* As xattr(7): 0 or what getxattr, setxattr, removexattr answer. */
-static int xattr_access(const struct pst_cred *cred, const struct pst_attr *a, const char *name, bool write)
+/* Who may make an object's header: its owner, who may not be able to write it any more; of a file, who may write it. */
+static bool may_make_key(const struct pst_cred *cred, const struct pst_attr *a)
+{
+    return cred->uid == a->uid || (S_ISREG(a->mode) && pst_perm_access(cred, a, W_OK) == 0);
+}
+
+/* As xattr(7): 0 or what getxattr, setxattr, removexattr answer. flags: of setxattr. */
+static int xattr_access(const struct pst_cred *cred, const struct pst_attr *a, const char *name, bool write,
+                        uint32_t flags)
 {
     int err = 0;
 
+    if (!is_root(cred) && !strcmp(name, PST_XATTR_KEY)) /* it is of no use without the tenant's key */
+        return !write || (flags & PST_XATTR_CREATE && may_make_key(cred, a)) ? 0 : -EPERM;
     if (in_space(name, "user.", &err)) {
         if (err)
             return err;
@@ -85,7 +94,7 @@ int64_t local_getxattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t i
     int64_t r = local_getattr(c, ctx, ino, &a);
 
     if (!r)
-        r = xattr_access(ctx->cred, &a, name, false);
+        r = xattr_access(ctx->cred, &a, name, false, 0);
     if (!r) {
         r = idx_get(engine_of_cont(c), NULL, &k, &v);
         r = r == -ENOENT ? -ENODATA : r;
@@ -161,7 +170,7 @@ static int change_xattr(struct engine *e, uint64_t cont, const struct pst_ctx *c
 {
     struct key k = xattr_key(cont, i->a.ino, name);
     struct wbuf old = {0};
-    int r = xattr_access(ctx->cred, &i->a, name, true);
+    int r = xattr_access(ctx->cred, &i->a, name, true, flags);
 
     if (r)
         return r;

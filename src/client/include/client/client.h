@@ -30,6 +30,11 @@ struct cl_options {
     const char *provider;       /* libfabric provider; NULL: what the server offers, best first */
     const struct pst_option *store_opts; /* for local: */
     size_t nstore_opts;
+    /*
+     * Filters between this client and its store, as filter_push reads them, the lowest first; ended by NULL. NULL: those
+     * of the environment variable PENSTOCK_FILTERS, separated by blanks.
+     */
+    const char *const *filters;
 };
 
 /* url: penstock://host[:port]/pool/container or local:/dir?pool/container ("local:/dir" alone: pool and container "default"). */

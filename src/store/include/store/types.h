@@ -140,6 +140,11 @@ struct pst_cont_info {
 #define PST_RENAME_EXCHANGE  2u
 
 /* Flags of pst_store_setxattr, as setxattr(2). */
+/*
+ * The header of an encrypted object (docs/filters.md): what `crypt` of any client may read, and make once where it may write.
+ * Anybody else than root neither changes nor removes it.
+ */
+#define PST_XATTR_KEY "trusted.penstock.key"
 #define PST_XATTR_CREATE  1u
 #define PST_XATTR_REPLACE 2u
 
