@@ -4,6 +4,8 @@
  */
 #include "internal.h"
 
+#include "fabric/export.h"
+
 #include <sys/mman.h>
 
 #define SLAB (8 * MiB)
@@ -12,6 +14,7 @@ struct slab {
     struct list link;
     uint8_t *base;
     struct mem_region *region; /* NULL: not known to the table */
+    int fd;                    /* memfd, for a daemon that works in it; -1: private memory */
     uint32_t n;
     struct cl_mem mem[SLAB / CL_SMALL];
 };
@@ -32,6 +35,8 @@ void cl_bufs_done(struct cl_bufs *b)
         struct slab *s = list_entry(l, struct slab, link);
         if (!s->region || mem_remove(s->region) == 0)
             munmap(s->base, SLAB);
+        if (s->fd >= 0)
+            close(s->fd);
         free(s);
     }
     pthread_mutex_destroy(&b->lock);
@@ -44,7 +49,9 @@ static bool grow(struct cl_bufs *b, size_t size)
 
     if (!s)
         return false;
-    p = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    s->fd = -1;
+    if (!b->store || !pst_store_wants_shared(b->store) || export_memory_new(SLAB, &p, &s->fd) < 0)
+        p = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         free(s);
         return false;
@@ -52,6 +59,8 @@ static bool grow(struct cl_bufs *b, size_t size)
     s->base = p;
     if (mem_add(p, SLAB, true, &s->region) < 0)
         s->region = NULL;
+    else
+        s->region->fd = s->fd;
     s->n = (uint32_t)(SLAB / size);
     for (uint32_t i = 0; i < s->n; i++) {
         s->mem[i].data = s->base + i * size;

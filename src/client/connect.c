@@ -66,6 +66,7 @@ static size_t net_options(const struct cl_options *o, struct pst_option *opts, c
         {"client", o->client},
         {"insecure", o->insecure ? "1" : NULL},
         {"require_rdma", o->require_rdma ? "1" : NULL},
+        {"placement", getenv("PENSTOCK_PLACEMENT")}, /* the caller's own, if it has one, comes later */
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
@@ -231,6 +232,7 @@ int cl_connect(const char *url, const struct cl_options *o, struct client **ret,
     }
     err[0] = '\0';
     r = cl_store_open(base, o, &c->store, err, err_size);
+    c->bufs.store = c->store;
     if (r < 0 && !err[0])
         snprintf(err, err_size, "cannot open %.200s: %s", base, err_text(r));
     if (r == 0)

@@ -77,6 +77,7 @@ struct cl_bufs {
     pthread_mutex_t lock;
     struct list free_small, free_big; /* struct cl_mem.link */
     struct list slabs;
+    const struct pst_store *store; /* may want memory that can be handed over; NULL: not known yet */
 };
 /* size CL_SMALL or CL_WINDOW, page aligned; known to the data connections. */
 struct cl_mem {

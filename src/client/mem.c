@@ -52,7 +52,7 @@ int mem_add(void *base, size_t len, bool own, struct mem_region **ret)
         return -EEXIST;
     }
     memmove(&regions[i + 1], &regions[i], (nregions - i) * sizeof regions[0]);
-    *r = (struct mem_region){.base = base, .len = len, .id = ++last_id, .own = own};
+    *r = (struct mem_region){.base = base, .len = len, .id = ++last_id, .own = own, .fd = -1};
     regions[i] = r;
     nregions++;
     nuser += !own;

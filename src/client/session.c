@@ -389,6 +389,15 @@ size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS
     return s->facts.nshards;
 }
 
+void session_export(struct session *s, struct session_export *ret)
+{
+    scoped_lock(&s->lock);
+    memcpy(ret->path, s->facts.export_path, sizeof ret->path);
+    memcpy(ret->session, s->facts.id, sizeof ret->session);
+    memcpy(ret->data_key, s->facts.data_key, sizeof ret->data_key);
+    ret->epoch = atomic_load(&s->epoch);
+}
+
 void session_ticket_want(struct session *s, struct session_ticket *t)
 {
     scoped_lock(&s->lock);

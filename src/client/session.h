@@ -40,6 +40,7 @@ struct session_facts {
     uint32_t lease_ms;
     uint64_t history;
     struct session_identity who;
+    char export_path[SESSION_EXPORT_PATH];
     uint32_t nshards;
     struct session_shard shard[SESSION_SHARDS_MAX];
 };

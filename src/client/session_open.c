@@ -125,6 +125,8 @@ static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
         return -EPROTO; /* fewer reply records than requests that we keep outstanding */
     memcpy(f.id, in->session.data, sizeof f.id);
     memcpy(f.data_key, in->data_key.data, sizeof f.data_key);
+    if (in->export_path[0] == '/' && strlen(in->export_path) < sizeof f.export_path)
+        snprintf(f.export_path, sizeof f.export_path, "%s", in->export_path);
     for (size_t i = 0; i < in->n_data && f.nshards < SESSION_SHARDS_MAX; i++) {
         const PB(DataEndpoint) *e = in->data[i];
         struct session_shard *sh = &f.shard[f.nshards];

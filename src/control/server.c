@@ -248,6 +248,9 @@ static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err,
     s->sess = sess_table_new(&cfg->limits, &hooks);
     if (!s->sess)
         return -ENOMEM;
+    s->export_path = cfg->export_path ? strdup(cfg->export_path) : NULL;
+    if (cfg->export_path && !s->export_path)
+        return -ENOMEM;
     r = add_tenants(s, cfg, err, err_size);
     if (!r)
         r = add_creds(s, cfg);
@@ -339,6 +342,7 @@ void ctl_server_free(struct ctl_server *s)
         free((void *)s->tenants[i].in.endpoints);
     }
     free(s->tenants);
+    free(s->export_path);
     pthread_mutex_destroy(&s->mu);
     pthread_cond_destroy(&s->wake);
     free(s);

@@ -55,6 +55,7 @@ struct ctl_server {
     struct ctl_cred *creds; /* the token files' credential is the last one */
     size_t ncreds;
     char role[16];
+    char *export_path; /* NULL: memory is not taken */
     struct ctl_addr {
         char *addr;
         int port;

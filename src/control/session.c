@@ -29,6 +29,10 @@ static const char *const names[REFUSALS] = {
     [REFUSE_MAC] = "message_mac",
     [REFUSE_REPLAY] = "message_replay",
     [REFUSE_MALFORMED] = "message_malformed",
+    [REFUSE_EXPORT_PROOF] = "export_proof",
+    [REFUSE_EXPORT_MEMORY] = "export_memory",
+    [REFUSE_EXPORT_UNKNOWN] = "export_unknown",
+    [REFUSE_EXPORT_RANGE] = "export_range",
     [REFUSE_OVERTAKEN] = "message_overtaken",
 };
 

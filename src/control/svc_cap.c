@@ -79,6 +79,11 @@ int ctl_ticket_use(struct ctl_server *s, const void *ticket, size_t len, uint32_
     return sess_ticket_use(s->sess, ticket, len, shard, now_ns(), ret);
 }
 
+struct sess *ctl_session_find(struct ctl_server *s, const uint8_t id[SESS_ID_BYTES])
+{
+    return sess_get(s->sess, id, SESS_ID_BYTES, now_ns());
+}
+
 void ctl_refuse(struct ctl_server *s, enum refusal r)
 {
     sess_refuse(s->sess, r);
@@ -131,6 +136,8 @@ static int do_revoke(struct ctl_req *q, const void *in_, void *out_)
         if (only && memcmp(in->target_session.data, sess_id(q->sess), SESS_ID_BYTES))
             return ctl_need_admin(q);
         out->keys = sess_revoke_session(q->s->sess, in->target_session.data, in->target_session.len);
+        if (q->s->hooks.session_revoked)
+            q->s->hooks.session_revoked(q->s->hooks.user, in->target_session.data);
         return 0;
     case PENSTOCK__V1__REVOKE_REQUEST__WHAT_CONTAINER:
         sc = sess_cont_get(q->s->sess, q->sess, in->container);

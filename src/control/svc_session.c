@@ -98,6 +98,7 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
         r = ctl_bytes(q, sess_data_key(q->sess), SESS_KEY_BYTES, &out->data_key);
     if (!r)
         r = add_endpoints(q, out);
+    out->export_path = q->s->export_path ? q->s->export_path : out->export_path;
     out->lease_ms = (uint32_t)(sess_limits(q->s->sess)->lease_ns / NSEC_PER_MSEC);
     out->software = (char *)CTL_SOFTWARE;
     out->protocol = CTL_PROTOCOL;

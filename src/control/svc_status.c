@@ -100,6 +100,8 @@ static void add_connection(void *arg, const struct ctl_connection *c)
     m->requests = c->requests;
     m->bytes_in = c->bytes_in;
     m->bytes_out = c->bytes_out;
+    m->bytes_exported = c->bytes_exported;
+    m->placement = text_of(g, c->placement);
 }
 
 static int do_status(struct ctl_req *q, const void *in_, void *out_)

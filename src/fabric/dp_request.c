@@ -12,17 +12,18 @@ struct rule {
 static const struct rule rules[DP_OPCODES] = {
     [DP_BIND] = {U_CAP | U_BIND, 0},
     [DP_UNBIND] = {U_CAP, 0},
-    [DP_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE},
-    [DP_WRITE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN, DP_F_INLINE | DP_F_APPEND | DP_F_DSYNC},
+    [DP_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE | DP_F_EXPORTED},
+    [DP_WRITE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN,
+                  DP_F_INLINE | DP_F_EXPORTED | DP_F_APPEND | DP_F_DSYNC},
     [DP_PUNCH] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ, 0},
     [DP_ALLOCATE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ, DP_F_KEEP_SIZE},
     [DP_SEEK_DATA] = {U_CAP | U_INO | U_OFFSET, 0},
     [DP_SEEK_HOLE] = {U_CAP | U_INO | U_OFFSET, 0},
     [DP_FSYNC] = {U_CAP | U_INO, 0},
     [DP_SYNCFS] = {U_CAP, 0},
-    [DP_CHUNK_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE},
+    [DP_CHUNK_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE | DP_F_EXPORTED},
     [DP_CHUNK_REPLACE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN | U_CHUNK,
-                          DP_F_INLINE | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE | DP_F_IF_UNCHANGED},
+                          DP_F_INLINE | DP_F_EXPORTED | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE | DP_F_IF_UNCHANGED},
     [DP_PING] = {0, 0},
 };
 
@@ -72,6 +73,8 @@ static int check_data(const struct rule *u, const struct dp_request *r)
         return r->nsegs || r->payload_len ? -EINVAL : 0;
     if (r->length > (chunk ? DP_CHUNK_MAX : DP_IO_MAX))
         return -EMSGSIZE;
+    if ((r->flags & DP_F_EXPORTED) && (!r->length || (r->flags & DP_F_INLINE)))
+        return -EINVAL;
     if (r->flags & DP_F_INLINE) {
         if (r->nsegs || r->payload_len != (u->uses & U_IN ? r->length : 0))
             return -EINVAL;

@@ -47,6 +47,8 @@ void req_unref(struct req *r)
         return;
     once_end(&r->once);
     req_release_buffers(r);
+    while (r->nexports)
+        export_put(r->export[--r->nexports]);
     if (r->parts != &r->part)
         free(r->parts);
     free(r->iov);

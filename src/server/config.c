@@ -62,6 +62,10 @@ const struct option_row config_rows[] = {
         V(data_buffer_bytes), 64 * KiB, 8 * MiB),
     ROW("buffer-memory", "SIZE", "transfer buffers of one shard; default 64M", "data.buffer_memory", K_SIZE,
         T(data.buffer_memory), V(data_buffer_memory), 16 * MiB, 1024 * GiB),
+    ROW("export-listen", "PATH", "Unix socket on which clients of this machine hand over their memory; off without it",
+        "data.export_listen", K_STR, T(data.export_listen), V(export_listen), 0, 0),
+    ROW("export-memory", "SIZE", "memory of clients mapped at once; default 4G", "data.export_memory", K_SIZE,
+        T(data.export_memory), V(export_memory), 16 * MiB, 1024 * GiB),
     ROW("max-connections", "N", "data connections at once", "data.max_connections", K_UINT, T(data.max_connections),
         V(max_connections), 1, 1000000),
     ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin]",
@@ -290,6 +294,9 @@ static int check_data(struct srv_config *c, char *err, size_t err_size)
         return config_bad(c, config_row("data-listen"), "data.listen", c->data_listen,
                           "clients cannot connect to a wildcard: name an address, or set data.advertise", err,
                           err_size);
+    if (c->export_listen && (c->export_listen[0] != '/' || strlen(c->export_listen) >= 108))
+        return config_bad(c, config_row("export-listen"), "data.export_listen", c->export_listen,
+                          "must be an absolute path of at most 107 bytes", err, err_size);
     if (c->data_buffer_memory < 4 * c->data_buffer_bytes)
         return config_bad(c, config_row("buffer-memory"), "data.buffer_memory", c->text->v->data.buffer_memory,
                           "must be at least four times data.buffer_size", err, err_size);
@@ -343,6 +350,7 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->data_spin_us = SRV_SPIN_US;
     c->data_buffer_bytes = SRV_BUFFER_BYTES;
     c->data_buffer_memory = SRV_BUFFER_MEMORY;
+    c->export_memory = SRV_EXPORT_MEMORY;
     c->data_shards = default_shards();
     c->log = LOG_LVL_INFO;
     c->local_token = true;

@@ -70,6 +70,8 @@ static const cyaml_schema_field_t data_fields[] = {
     STR("spin_us", struct text_data, spin_us),
     STR("buffer_size", struct text_data, buffer_size),
     STR("buffer_memory", struct text_data, buffer_memory),
+    STR("export_listen", struct text_data, export_listen),
+    STR("export_memory", struct text_data, export_memory),
     STR("max_connections", struct text_data, max_connections),
     CYAML_FIELD_END,
 };

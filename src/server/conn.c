@@ -107,8 +107,7 @@ void conn_end(struct conn *c)
         fab_disconnect(c->fab);
 }
 
-/* A message that a correct client does not send. Counted; the connection ends. */
-static void offence(struct conn *c, enum refusal why)
+void conn_offence(struct conn *c, enum refusal why)
 {
     ctl_refuse(c->shard->srv->ctl, why);
     log_info("data connection from %s is ended: %s", c->peer, refusal_name(why));
@@ -128,16 +127,16 @@ static void on_message(struct fab_conn *fc, const void *msg, size_t len, void *u
         return;
     e = dp_decode_request(c->mac, msg, len, &dp);
     if (e < 0) {
-        offence(c, e == -EACCES ? REFUSE_MAC : e == -EPROTO ? REFUSE_VERSION : REFUSE_MALFORMED);
+        conn_offence(c, e == -EACCES ? REFUSE_MAC : e == -EPROTO ? REFUSE_VERSION : REFUSE_MALFORMED);
         return;
     }
     if (dp.msgno != c->msgno + 1) {
-        offence(c, REFUSE_REPLAY);
+        conn_offence(c, REFUSE_REPLAY);
         return;
     }
     c->msgno = dp.msgno;
     if (c->unanswered >= fab_credits(fc)) {
-        offence(c, REFUSE_LIMIT);
+        conn_offence(c, REFUSE_LIMIT);
         return;
     }
     r = req_new(c, &dp);

@@ -23,12 +23,20 @@ static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
 {
     struct srv *srv = user;
 
-    (void)id; /* a shard looks which of its sessions live: nothing to queue, so nothing to lose */
+    exports_end_session(atomic_load(&srv->exports), id);
+    /* A shard looks which of its sessions live: nothing to queue, so nothing to lose. */
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
     {
         atomic_store(&s->check_sessions, true);
         shard_poke(s);
     }
+}
+
+static void on_session_revoked(void *user, const uint8_t id[SESS_ID_BYTES])
+{
+    struct srv *srv = user;
+
+    exports_end_session(atomic_load(&srv->exports), id);
 }
 
 static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg)
@@ -50,6 +58,8 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
                 .requests = stat_get(&c->requests),
                 .bytes_in = stat_get(&c->bytes_in),
                 .bytes_out = stat_get(&c->bytes_out),
+                .bytes_exported = stat_get(&c->bytes_exported),
+                .placement = stat_get(&c->bytes_exported) ? "exported" : "crossing",
             };
             memcpy(x.session, sess_id(c->sess), sizeof x.session);
             fn(arg, &x);
@@ -74,6 +84,10 @@ static void on_facts(void *user, void (*fn)(void *arg, const char *key, const ch
     fn(arg, "data.shards", n);
     for (unsigned i = 0; i < t->nshards; i++)
         fn(arg, "data.address", t->endpoints[i].text);
+    if (srv->cfg->export_listen) {
+        fn(arg, "data.export", srv->cfg->export_listen);
+        fn(arg, "data.export.in_place", pst_store_moves_only(t->store) ? "yes" : "no, copied once here");
+    }
     fn(arg, "control.security", srv->cfg->tls_cert ? "tls" : srv->cfg->insecure ? "clear" : "clear, local only");
 }
 
@@ -198,7 +212,8 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
         .tenants = tenants,
         .ntenants = srv->ntenants,
-        .hooks = {srv, on_session_gone, on_connections, on_facts, on_metrics},
+        .export_path = cfg->export_listen,
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_metrics},
     };
 
     if (!listen || !creds || !tenants)
@@ -242,6 +257,16 @@ static int start_tenants(struct srv *srv, char *err, size_t err_size)
             r = tenant_start_data(t, shards, err, err_size);
         shards += t->nshards;
     }
+    return r;
+}
+
+static int start_exports(struct srv *srv, char *err, size_t err_size)
+{
+    struct exports *x;
+    int r = exports_start(srv, &x, err, err_size);
+
+    if (r == 0)
+        atomic_store(&srv->exports, x);
     return r;
 }
 
@@ -295,6 +320,7 @@ static void close_all(struct srv *srv)
     metrics_stop(srv->metrics);
     srv_each_tenant(srv, t)
         tenant_stop_data(t);
+    exports_stop(atomic_load(&srv->exports));
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
     srv_each_tenant(srv, t)
         tenant_close(t);
@@ -323,6 +349,8 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
         r = start_tenants(srv, err, err_size);
     if (r == 0)
         r = start_control(srv, err, err_size);
+    if (r == 0 && cfg->export_listen)
+        r = start_exports(srv, err, err_size);
     if (r == 0)
         atomic_store(&srv->ready, true);
     if (r == 0 && cfg->metrics_listen)

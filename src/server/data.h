@@ -27,7 +27,7 @@ enum latency_class { LAT_READ, LAT_WRITE, LAT_SYNC, LAT_OTHER, LAT_CLASSES };
 /* Written by the shard's thread only; read by others without a lock: single relaxed words. */
 struct shard_stats {
     uint64_t requests[DP_OPCODES], errors, waits; /* waits: for a buffer */
-    uint64_t bytes_in, bytes_out;
+    uint64_t bytes_in, bytes_out, bytes_exported, bytes_in_place;
     uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
 };
 
@@ -80,7 +80,7 @@ struct conn {
     struct bound *caps;
     uint32_t ncaps;
     char peer[80];
-    uint64_t requests, bytes_in, bytes_out; /* relaxed, for status */
+    uint64_t requests, bytes_in, bytes_out, bytes_exported; /* relaxed, for status */
 };
 
 /* A buffer's worth of a request. */
@@ -112,12 +112,22 @@ struct req {
     void *stash;        /* inline payload, while the request waited */
     struct iovec *iov;  /* several parts in one operation */
     struct part *parts; /* &part, or allocated */
+    /* EXPORTED: the memory of each segment, used until the request is gone. in_place: the store works on it. */
+    struct export *export[DP_SEGS_MAX];
+    struct iovec mapped[DP_SEGS_MAX];
+    uint32_t nexports;
+    bool in_place;
     struct part part;
 };
 
 static inline bool req_is_inline(const struct req *r)
 {
     return (r->dp.flags & DP_F_INLINE) != 0;
+}
+
+static inline bool req_is_exported(const struct req *r)
+{
+    return (r->dp.flags & DP_F_EXPORTED) != 0;
 }
 
 /* Does the request bring bytes to the store? */
@@ -136,6 +146,8 @@ extern const struct fab_callbacks conn_callbacks;
 void conn_put_req(struct conn *c); /* a request of it is gone */
 void conn_drop_dead_sessions(struct shard *s);
 void conn_end(struct conn *c);
+/* A message that a correct client does not send. Counted; the connection ends. */
+void conn_offence(struct conn *c, enum refusal why);
 
 /* answer.c */
 struct req *req_new(struct conn *c, const struct dp_request *dp);
@@ -171,6 +183,18 @@ void shard_poke(struct shard *s);
 void shard_drain(struct shard *s, uint64_t deadline_ns);
 void shard_stop(struct shard *s);
 
+/* export.c: memory that clients handed over */
+struct exports;
+struct export;
+int exports_start(struct srv *srv, struct exports **ret, char *err, size_t err_size);
+void exports_stop(struct exports *x); /* after the shards, before the control server is freed; accepts NULL */
+/* Nothing of the session's is found any more. Any thread; accepts NULL, as the next two. */
+void exports_end_session(struct exports *x, const uint8_t id[SESS_ID_BYTES]);
+void exports_count(struct exports *x, uint32_t *ret_n, uint64_t *ret_bytes);
+/* Where a segment's bytes are, for this session: 0 and a use (export_put); -ENOENT; -ERANGE: not all within it. */
+int export_use(struct exports *x, const struct sess *s, const struct dp_seg *seg, struct export **ret, void **ret_at);
+void export_put(struct export *e);
+
 /* stats.c */
 void stats_count(struct req *r);
 void stats_emit(struct srv *srv, pst_stat_fn fn, void *user);
@@ -189,6 +213,7 @@ struct srv {
     struct ctl_server *ctl;
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
+    struct exports *_Atomic exports; /* NULL: no memory is taken */
     atomic_uint nconns; /* of all tenants */
     _Atomic uint64_t nconns_made;
     uint64_t start_ns;

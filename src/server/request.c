@@ -8,6 +8,10 @@
  *   WRITE          buffers -> RMA reads from the client -> one store write -> answer
  *   CHUNK_READ     buffers -> one store read -> RMA writes -> answer
  *   CHUNK_REPLACE  as WRITE
+ *
+ * With EXPORTED the client's memory is mapped here: the bytes are copied from or to the buffers instead of RMA, or, for a
+ * store that only moves them (pst_store_moves_only), it works in that memory, without buffers.
+ *
  *   the others     store operation -> answer
  *
  * All buffers of a request are taken at once, in the order of arrival: nobody holds some while it waits for more. The
@@ -134,8 +138,8 @@ static void submit_whole(struct req *r)
     }
     fill_op(p);
     if (req_has_data(r)) {
-        p->op.iov = r->iov ? r->iov : &p->iov;
-        p->op.iovcnt = r->nparts;
+        p->op.iov = r->in_place ? r->mapped : r->iov ? r->iov : &p->iov;
+        p->op.iovcnt = r->in_place ? r->nexports : r->nparts;
     }
     r->ops_left = 1;
     submit(r->conn->shard, p);
@@ -157,6 +161,64 @@ static void submit_parts(struct req *r)
     req_unref(r);
 }
 
+/* ---- memory that the client exported (export.c) ---- */
+
+/* Finds the memory of all segments. False: the client named what it does not have, and its connection ends. */
+static bool use_exports(struct req *r)
+{
+    struct conn *c = r->conn;
+
+    for (uint32_t i = 0; i < r->dp.nsegs; i++) {
+        void *at;
+        int e = export_use(atomic_load(&c->shard->srv->exports), c->sess, &r->dp.seg[i], &r->export[i], &at);
+        if (e < 0) {
+            conn_offence(c, e == -ERANGE ? REFUSE_EXPORT_RANGE : REFUSE_EXPORT_UNKNOWN);
+            return false;
+        }
+        r->mapped[r->nexports++] = (struct iovec){at, r->dp.seg[i].len};
+    }
+    return true;
+}
+
+/* Copies `len` bytes of a part between its buffer and the client's memory. */
+static void copy(struct part *p, uint32_t len)
+{
+    const struct req *r = p->req;
+    char *buf = p->buf->data;
+    size_t skip = p->offset;
+
+    for (uint32_t i = 0; i < r->nexports && len > 0; i++) {
+        size_t n = r->mapped[i].iov_len;
+        char *at = (char *)r->mapped[i].iov_base + skip;
+        if (skip >= n) {
+            skip -= n;
+            continue;
+        }
+        n = min_u64(n - skip, len);
+        if (req_is_write(r))
+            memcpy(buf, at, n);
+        else
+            memcpy(at, buf, n);
+        buf += n;
+        len -= (uint32_t)n;
+        skip = 0;
+    }
+}
+
+/* The store takes the bytes from, or puts them into, the client's memory itself: one operation, no buffers. */
+static void start_in_place(struct req *r)
+{
+    struct part *p = &r->part;
+
+    r->in_place = true;
+    r->nparts = 1;
+    p->req = r;
+    p->offset = 0;
+    p->len = (uint32_t)r->dp.length;
+    p->got = 0;
+    submit_whole(r);
+}
+
 /* ---- the client's side ---- */
 
 static void rma_done(struct fab_rma *rma, int err)
@@ -175,8 +237,8 @@ static void rma_done(struct fab_rma *rma, int err)
     req_unref(r);
 }
 
-/* Moves `len` bytes of a part from or to the client's segments. */
-static void move(struct part *p, uint32_t len)
+/* Moves `len` bytes of a part from or to the client's segments, by RMA. */
+static void move_by_rma(struct part *p, uint32_t len)
 {
     struct req *r = p->req;
     struct conn *c = r->conn;
@@ -212,6 +274,14 @@ static void move(struct part *p, uint32_t len)
         at += take;
         seg_start += seg->len;
     }
+}
+
+static void move(struct part *p, uint32_t len)
+{
+    if (!req_is_exported(p->req))
+        move_by_rma(p, len);
+    else if (!p->req->in_place)
+        copy(p, len);
 }
 
 static void fetch(struct req *r)
@@ -400,8 +470,17 @@ static bool keep_payload(struct req *r)
 static void start_data(struct req *r)
 {
     struct shard *s = r->conn->shard;
-    int e = plan(r);
+    int e;
 
+    if (req_is_exported(r) && !use_exports(r)) {
+        req_answered(r);
+        return;
+    }
+    if (req_is_exported(r) && pst_store_moves_only(s->tenant->store)) {
+        start_in_place(r);
+        return;
+    }
+    e = plan(r);
     if (e < 0) {
         req_answer(r, e);
         return;

@@ -38,6 +38,12 @@ void stats_count(struct req *r)
     stat_add(&st->requests[r->dp.opcode], 1);
     stat_add(&st->latency[k][bucket_of(ns)], 1);
     stat_add(&st->latency_ns[k], ns);
+    if (r->reply.status == 0 && req_is_exported(r)) {
+        uint64_t n = req_is_write(r) ? r->dp.length : r->reply.result;
+        stat_add(&st->bytes_exported, n);
+        stat_add(&st->bytes_in_place, r->in_place ? n : 0);
+        stat_add(&c->bytes_exported, n);
+    }
     if (r->reply.status < 0) {
         stat_add(&st->errors, 1);
     } else if (k == LAT_READ) {
@@ -58,7 +64,7 @@ static const char *const opcode_names[DP_OPCODES] = {
 };
 
 struct sum {
-    uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out;
+    uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out, bytes_exported, bytes_in_place;
     uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
 };
 
@@ -75,6 +81,8 @@ static void add_shard(struct sum *t, const struct shard_stats *s)
     t->waits += stat_get(&s->waits);
     t->bytes_in += stat_get(&s->bytes_in);
     t->bytes_out += stat_get(&s->bytes_out);
+    t->bytes_exported += stat_get(&s->bytes_exported);
+    t->bytes_in_place += stat_get(&s->bytes_in_place);
 }
 
 static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
@@ -118,6 +126,8 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
 {
     struct sum t = {0};
     char labels[40];
+    uint32_t nexports;
+    uint64_t mapped;
 
     srv_each_tenant(srv, x) tenant_each_shard(x, s)
         add_shard(&t, &s->stats);
@@ -132,6 +142,13 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
        (double)t.waits);
     fn(user, "penstock_data_bytes_in_total", "", "File bytes written by clients.", true, (double)t.bytes_in);
     fn(user, "penstock_data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
+    fn(user, "penstock_data_bytes_exported_total", "", "Of both: in memory that clients exported.", true,
+       (double)t.bytes_exported);
+    fn(user, "penstock_data_bytes_in_place_total", "", "Of these: moved by the store itself, without a copy here.", true,
+       (double)t.bytes_in_place);
+    exports_count(atomic_load(&srv->exports), &nexports, &mapped);
+    fn(user, "penstock_exports", "", "Memory that clients have handed over: how many pieces.", false, nexports);
+    fn(user, "penstock_exports_bytes", "", "And how many bytes.", false, (double)mapped);
     emit_latency(&t, fn, user);
     emit_connections(srv, fn, user);
     fn(user, "penstock_uptime_seconds", "", "Since the daemon's start.", false,

@@ -37,6 +37,19 @@ uint64_t pst_store_history(const struct pst_store *st)
     return 0;
 }
 
+bool pst_store_moves_only(const struct pst_store *st)
+{
+    for (; st; st = st->next)
+        if (!st->ops->moves_only)
+            return false;
+    return true;
+}
+
+bool pst_store_wants_shared(const struct pst_store *st)
+{
+    return st->ops->wants_shared && st->ops->wants_shared(st);
+}
+
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret)
 {

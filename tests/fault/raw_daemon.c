@@ -22,6 +22,8 @@ struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
 const char *daemon_filter;
+bool daemon_export;
+char export_path[100];
 
 static void set_flag(const char *name, const char *value)
 {
@@ -55,6 +57,11 @@ int start_daemon(void **state)
     set_flag("log", "error");
     if (provider)
         set_flag("provider", provider);
+    snprintf(export_path, sizeof export_path, "%s/export.sock", dir);
+    if (daemon_export) {
+        set_flag("export-listen", export_path);
+        set_flag("export-memory", "64M");
+    }
     if (daemon_filter)
         set_flag("filter", daemon_filter);
     snprintf(path, sizeof path, "%s/store", dir);

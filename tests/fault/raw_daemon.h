@@ -12,6 +12,8 @@
 #define FILE_BYTES (64u << 10)
 
 extern const char *daemon_filter; /* of the daemon that is started; NULL: none */
+extern bool daemon_export;        /* it takes memory, at export_path */
+extern char export_path[100];
 extern char addr[64], token[TOKEN_BYTES];
 extern struct raw alice, bob;
 extern struct raw_conn conn; /* alice's, new for each test, with `whole` bound as 0 */

@@ -231,6 +231,24 @@ int raw_revoke_key(struct raw *c, uint64_t key_id)
     return r;
 }
 
+int raw_revoke_session(struct raw *c)
+{
+    PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
+    PB(RevokeReply) * a;
+    int r;
+
+    q.session = (ProtobufCBinaryData){16, c->session};
+    q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_TARGET_SESSION;
+    q.target_session = q.session;
+    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q.base, &penstock__v1__revoke_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    r = (int)a->keys;
+    penstock__v1__revoke_reply__free_unpacked(a, NULL);
+    return r;
+}
+
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
 {
     PB(TicketRequest) q = PENSTOCK__V1__TICKET_REQUEST__INIT;

@@ -11,9 +11,10 @@ import sys
 
 OPCODES = {1: "BIND", 2: "UNBIND", 3: "READ", 4: "WRITE", 5: "PUNCH", 6: "ALLOCATE", 7: "SEEK_DATA", 8: "SEEK_HOLE",
            9: "FSYNC", 10: "SYNCFS", 11: "CHUNK_READ", 12: "CHUNK_REPLACE", 13: "PING"}
-APPEND, DSYNC, KEEP_SIZE, GROW, SET_SIZE, INLINE = 1, 2, 4, 8, 16, 32
-FLAGS = {"READ": INLINE, "WRITE": INLINE | APPEND | DSYNC, "ALLOCATE": KEEP_SIZE, "CHUNK_READ": INLINE,
-         "CHUNK_REPLACE": INLINE | DSYNC | GROW | SET_SIZE}
+APPEND, DSYNC, KEEP_SIZE, GROW, SET_SIZE, INLINE, IF_UNCHANGED, EXPORTED = 1, 2, 4, 8, 16, 32, 64, 128
+FLAGS = {"READ": INLINE | EXPORTED, "WRITE": INLINE | EXPORTED | APPEND | DSYNC, "ALLOCATE": KEEP_SIZE,
+         "CHUNK_READ": INLINE | EXPORTED,
+         "CHUNK_REPLACE": INLINE | EXPORTED | DSYNC | GROW | SET_SIZE | IF_UNCHANGED}
 MUTATING = {"WRITE", "PUNCH", "ALLOCATE", "CHUNK_REPLACE"}
 OBJECT = set(OPCODES.values()) - {"BIND", "UNBIND", "SYNCFS", "PING"}
 OFFSET = OBJECT - {"FSYNC"}
@@ -70,6 +71,7 @@ def request(session_key, ticket, msg):
     elif op in ("READ", "WRITE", "CHUNK_READ", "CHUNK_REPLACE"):
         need(length <= (16 << 20 if op.startswith("CHUNK") else 8 << 20), "length")
         takes = op in ("WRITE", "CHUNK_REPLACE")
+        need(not flags & EXPORTED or length and not flags & INLINE, "exported")
         if flags & INLINE:
             need(not nsegs and length <= 4096 and payload_len == (length if takes else 0), "data")
         else:

@@ -31,6 +31,8 @@ static void random_data(struct rng *r, uint8_t *room, struct dp_request *q)
         return;
     }
     left = q->length = number(r, chunk ? DP_CHUNK_MAX : DP_IO_MAX);
+    if (left && rng_below(r, 2))
+        q->flags |= DP_F_EXPORTED;
     for (uint8_t n = (uint8_t)(1 + rng_below(r, DP_SEGS_MAX)); left; n--) {
         uint32_t part = (uint32_t)(n == 1 ? left : 1 + rng_below(r, left));
 
@@ -78,6 +80,7 @@ void dp_random_request(struct rng *r, uint8_t *room, struct dp_request *ret)
         static const uint16_t grow[] = {0, DP_F_GROW, DP_F_SET_SIZE};
 
         q.flags |= grow[rng_below(r, 3)];
+        q.flags |= rng_below(r, 2) ? DP_F_IF_UNCHANGED : 0;
         q.new_size = q.flags & (DP_F_GROW | DP_F_SET_SIZE) ? number(r, INT64_MAX) : 0;
         q.version = number(r, UINT64_MAX);
         q.meta_len = (uint8_t)number(r, DP_META_MAX);

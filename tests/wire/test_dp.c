@@ -255,6 +255,9 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .flags = DP_F_INLINE, .length = DP_INLINE_MAX + 1}, -EMSGSIZE},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 1, .offset = INT64_MAX, .flags = DP_F_INLINE}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .nsegs = 1}, -EINVAL},
+        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .flags = DP_F_EXPORTED}, -EINVAL},
+        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_EXPORTED | DP_F_INLINE}, -EINVAL},
+        {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .length = 9, .flags = DP_F_EXPORTED}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 2, .nsegs = 1, .seg = {{UINT64_MAX - 1, 1, 2}}}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 5, .nsegs = 5}, -EINVAL},
         {{.msgno = 1,
@@ -458,6 +461,18 @@ static const struct dp_request golden_requests[] = {
      .nsegs = 1,
      .seg = {{0, 1, 1048576}}},
     {.msgno = UINT64_MAX, .tag = 5, .opcode = DP_PING},
+    {.msgno = 6,
+     .tag = 6,
+     .opcode = DP_WRITE,
+     .flags = DP_F_EXPORTED | DP_F_DSYNC,
+     .cap = 9,
+     .ino = 77,
+     .slot = 6,
+     .seq = 2,
+     .offset = 65536,
+     .length = 12289,
+     .nsegs = 2,
+     .seg = {{0x2000, 3, 12288}, {0x7ff, 4, 1}}},
 };
 
 static const struct dp_reply golden_replies[] = {

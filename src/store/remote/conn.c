@@ -94,6 +94,14 @@ static void on_closed(struct fab_conn *fc, int err, void *user)
     (void)fc;
     log_debug("%s: data connection %u is closed: %s", session_addr(q->r->session), q->number,
               err ? err_text(err) : "in order");
+    q->conn.state = CONN_CLOSING;
+    q->conn.fc = NULL;
+    if (!rq_export_end(q))
+        rq_conn_drained(q);
+}
+
+void rq_conn_drained(struct rqueue *q)
+{
     down(q);
     rq_requeue(q); /* its memory can no longer be reached */
 }

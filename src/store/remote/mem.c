@@ -4,6 +4,8 @@
  */
 #include "queue.h"
 
+#include "fabric/export.h"
+
 #include <sys/mman.h>
 
 static void wake(struct mem_holder *h)
@@ -13,12 +15,15 @@ static void wake(struct mem_holder *h)
 
 int rq_mem_open(struct rqueue *q)
 {
-    void *p = mmap(NULL, q->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p;
     int r;
 
+    if (!remote_wants_shared(&q->r->st) || export_memory_new(q->arena_bytes, &p, &q->arena_fd) < 0)
+        p = mmap(NULL, q->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return -ENOMEM;
     q->arena = p;
+    q->arena_export = rq_export_new(q->arena_fd, q->arena_bytes);
     r = bitmap_init(&q->arena_used, q->arena_bytes / ARENA_GRAIN);
     if (r == 0)
         r = fab_mr_reg(q->shard, p, q->arena_bytes, FAB_REMOTE_READ | FAB_REMOTE_WRITE, &q->arena_mr);
@@ -34,6 +39,7 @@ static void drop_region(struct rqueue *q, uint32_t i)
 {
     if (q->region[i].mr)
         fab_mr_close(q->region[i].mr);
+    rq_export_free(q, q->region[i].export); /* no request names it: the daemon does not use it */
     mem_release(q->region[i].region);
     q->region[i] = q->region[--q->nregions];
 }
@@ -51,8 +57,11 @@ void rq_mem_close(struct rqueue *q)
     if (q->arena_mr)
         fab_mr_close(q->arena_mr);
     bitmap_done(&q->arena_used);
+    rq_export_free(q, q->arena_export);
     if (q->arena)
         munmap(q->arena, q->arena_bytes);
+    if (q->arena_fd >= 0)
+        close(q->arena_fd);
 }
 
 void rq_mem_check(struct rqueue *q)
@@ -67,14 +76,14 @@ void rq_mem_check(struct rqueue *q)
             drop_region(q, i);
 }
 
-/* The registration of a region that the rop is a user of; NULL: not registered, use the arena. */
-static struct fab_mr *register_region(struct rqueue *q, struct mem_region *m)
+/* A region that the rop is a user of, registered; NULL: use the arena. */
+static struct qregion *register_region(struct rqueue *q, struct mem_region *m)
 {
     struct fab_mr *mr = NULL;
 
     for (uint32_t i = 0; i < q->nregions; i++)
         if (q->region[i].region == m)
-            return q->region[i].mr;
+            return q->region[i].mr ? &q->region[i] : NULL;
     if (q->nregions == QREGIONS_MAX)
         return NULL;
     mem_hold(m);
@@ -82,8 +91,8 @@ static struct fab_mr *register_region(struct rqueue *q, struct mem_region *m)
         log_debug("%zu bytes cannot be registered: they are copied", m->len);
         mr = NULL;
     }
-    q->region[q->nregions++] = (struct qregion){m, mr};
-    return mr;
+    q->region[q->nregions] = (struct qregion){m, mr, rq_export_new(m->fd, m->len)};
+    return q->region[q->nregions++].mr ? &q->region[q->nregions - 1] : NULL;
 }
 
 static void unuse(struct rop *p)
@@ -96,6 +105,8 @@ static void unuse(struct rop *p)
 static bool direct(struct rqueue *q, struct rop *p, struct dp_request *req)
 {
     const struct pst_op *op = p->op;
+    struct dp_seg exported[DP_SEGS_MAX];
+    uint32_t nexported = 0;
 
     req->nsegs = 0;
     if (op->iovcnt > DP_SEGS_MAX)
@@ -104,18 +115,20 @@ static bool direct(struct rqueue *q, struct rop *p, struct dp_request *req)
         const struct iovec *v = &op->iov[i];
         struct dp_seg *seg = &req->seg[req->nsegs];
         struct mem_region *m;
-        struct fab_mr *mr;
+        struct qregion *k;
         if (!v->iov_len)
             continue;
         m = mem_use(v->iov_base, v->iov_len);
         if (!m)
             break;
         p->region[p->nregions++] = m;
-        mr = register_region(q, m);
-        if (!mr)
+        k = register_region(q, m);
+        if (!k)
             break;
-        fab_mr_remote(mr, v->iov_base, &seg->addr, &seg->key);
+        fab_mr_remote(k->mr, v->iov_base, &seg->addr, &seg->key);
         seg->len = (uint32_t)v->iov_len;
+        exported[req->nsegs].len = seg->len;
+        nexported += rq_export_use(q, k->export, (uint64_t)((uint8_t *)v->iov_base - m->base), &exported[req->nsegs]);
         req->nsegs++;
         continue;
     }
@@ -123,8 +136,12 @@ static bool direct(struct rqueue *q, struct rop *p, struct dp_request *req)
         uint64_t sum = 0;
         for (uint32_t i = 0; i < req->nsegs; i++)
             sum += req->seg[i].len;
-        if (sum == op->length)
+        if (sum == op->length) {
+            p->is_exported = nexported == req->nsegs;
+            if (p->is_exported)
+                memcpy(req->seg, exported, nexported * sizeof exported[0]);
             return true;
+        }
     }
     unuse(p);
     req->nsegs = 0;
@@ -141,13 +158,31 @@ static bool is_write(const struct pst_op *op)
     return op->kind == PST_OP_WRITE || op->kind == PST_OP_CHUNK_REPLACE;
 }
 
+/* placement=exported: nothing crosses. */
+static bool may_place(const struct rqueue *q, const struct rop *p)
+{
+    return p->is_exported || q->r->placement != PLACE_EXPORTED;
+}
+
+static void is_exported(struct rqueue *q, const struct rop *p, struct dp_request *ret)
+{
+    if (!p->is_exported)
+        return;
+    ret->flags |= DP_F_EXPORTED;
+    atomic_fetch_add_explicit(&q->r->exported_bytes, p->op->length, memory_order_relaxed);
+}
+
 int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
 {
     uint64_t want = (p->op->length + ARENA_GRAIN - 1) / ARENA_GRAIN, start;
     uint8_t *to;
 
-    if (direct(q, p, ret)) {
+    p->is_exported = false;
+    if (direct(q, p, ret) && !may_place(q, p)) {
+        unuse(p);
+    } else if (p->nregions) {
         atomic_fetch_add_explicit(&q->r->direct_bytes, p->op->length, memory_order_relaxed);
+        is_exported(q, p, ret);
         return 0;
     }
     if (bitmap_find_clear(&q->arena_used, 0, want, &start) < want)
@@ -156,8 +191,15 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
     p->run = (uint32_t)start;
     p->run_len = (uint32_t)want;
     to = rq_mem_run(q, p);
+    p->is_exported = rq_export_use(q, q->arena_export, (uint64_t)(to - q->arena), &ret->seg[0]);
+    if (!p->is_exported)
+        fab_mr_remote(q->arena_mr, to, &ret->seg[0].addr, &ret->seg[0].key);
+    if (!may_place(q, p)) { /* until the hand-over is done */
+        rq_mem_release_rop(q, p);
+        return -EAGAIN;
+    }
     atomic_fetch_add_explicit(&q->r->copied_bytes, p->op->length, memory_order_relaxed);
-    fab_mr_remote(q->arena_mr, to, &ret->seg[0].addr, &ret->seg[0].key);
+    is_exported(q, p, ret);
     ret->seg[0].len = (uint32_t)p->op->length;
     ret->nsegs = 1;
     for (uint32_t i = 0; is_write(p->op) && i < p->op->iovcnt; to += p->op->iov[i].iov_len, i++)

@@ -18,6 +18,7 @@ struct options {
     struct session_config session;
     const char *provider;
     bool require_rdma;
+    enum remote_placement placement;
     uint64_t arena_mib;
 };
 
@@ -59,6 +60,18 @@ static int parse_client(const char *s, struct session_config *ret)
     return 0;
 }
 
+static int parse_placement(const char *s, enum remote_placement *ret)
+{
+    static const char *const names[] = {[PLACE_AUTO] = "auto", [PLACE_EXPORTED] = "exported", [PLACE_CROSSING] = "crossing"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (!strcmp(s, names[i])) {
+            *ret = (enum remote_placement)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
 static int parse_option(const struct pst_option *in, struct options *o)
 {
     const struct {
@@ -78,6 +91,8 @@ static int parse_option(const struct pst_option *in, struct options *o)
         return parse_bool(in->value, &o->session.insecure);
     if (!strcmp(in->key, "require_rdma"))
         return parse_bool(in->value, &o->require_rdma);
+    if (!strcmp(in->key, "placement"))
+        return parse_placement(in->value, &o->placement);
     if (!strcmp(in->key, "client"))
         return parse_client(in->value, &o->session);
     if (!strcmp(in->key, "arena_mib"))
@@ -206,6 +221,7 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
     r->st.ops = &remote_ops;
     r->arena_bytes = o.arena_mib * MiB;
     r->require_rdma = o.require_rdma;
+    r->placement = o.placement;
     if (o.provider && strlen(o.provider) >= sizeof r->provider) {
         snprintf(err, err_size, "no such provider: %.100s", o.provider);
         free(r);
@@ -216,6 +232,11 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
     list_init(&r->conts);
     list_init(&r->queues);
     e = open_parts(r, &o, err, err_size);
+    if (e == 0 && r->placement == PLACE_EXPORTED && !remote_wants_shared(&r->st)) {
+        snprintf(err, err_size, "%s takes no memory that this process could hand over (placement=exported; data.export_listen "
+                                "of a daemon on the same machine)", addr);
+        e = -ENOTSUP;
+    }
     if (e < 0) {
         remote_close(&r->st);
         return e;
@@ -293,6 +314,10 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "data.device", fab_info(r->fab)->device);
     fn(user, "data.rdma", fab_info(r->fab)->rdma ? "yes" : "no");
     fn(user, "data.verbs", fab_info(r->fab)->verbs);
+    fn(user, "data.placement",
+       atomic_load(&r->exported_bytes) ? "exported: the daemon's process places the bytes in this one's memory"
+       : fab_info(r->fab)->rdma        ? "crossing: by RDMA"
+                                       : "crossing: this process places what it reads, the daemon what it writes");
 }
 
 static uint64_t remote_history(struct pst_store *st)
@@ -313,6 +338,7 @@ static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
         {"remote_timed_out_total", "Operations that got no answer in time", &r->timed_out},
         {"remote_copied_bytes_total", "Bytes that went through the arena", &r->copied_bytes},
         {"remote_direct_bytes_total", "Bytes moved in registered memory without a copy", &r->direct_bytes},
+        {"remote_exported_bytes_total", "Bytes placed by the daemon in memory that was handed to it", &r->exported_bytes},
         {"remote_connects_total", "Data connections made", &r->connects},
     };
 
@@ -364,6 +390,8 @@ const struct pst_store_ops remote_ops = {
     .queue_cancel = remote_queue_cancel,
     .history = remote_history,
     .walks = true,
+    .moves_only = true,
+    .wants_shared = remote_wants_shared,
     .write = remote_write,
     .describe = remote_describe,
     .stats = remote_stats,

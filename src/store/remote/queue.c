@@ -274,6 +274,8 @@ static bool step(struct rqueue *q)
         log_debug("queue %u: cannot read its event counter", q->number);
     rq_control_mail(q);
     rq_mem_check(q);
+    if (rq_export_step(q, now))
+        rq_conn_drained(q);
     while (!list_empty(&q->ages)) {
         struct rop *p = list_entry(q->ages.next, struct rop, age);
         if (p->deadline_ns > now)
@@ -417,10 +419,12 @@ static int open_fds(struct rqueue *q)
     struct epoll_event ev = {.events = EPOLLIN};
 
     q->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    q->export_epoll = epoll_create1(EPOLL_CLOEXEC);
     q->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     q->timer_at_ns = UINT64_MAX;
-    if (q->epoll_fd < 0 || q->timer_fd < 0 || q->wake_fd < 0 ||
+    if (q->epoll_fd < 0 || q->export_epoll < 0 || q->timer_fd < 0 || q->wake_fd < 0 ||
+        epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->export_epoll, &ev) < 0 ||
         epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->timer_fd, &ev) < 0 ||
         epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, q->wake_fd, &ev) < 0)
         return -errno;
@@ -456,7 +460,7 @@ static void queue_destroy(struct rqueue *q)
     if (q->shard) {
         /* The connection first: then nobody reaches the memory any more. */
         rq_conn_end(q);
-        for (int i = 0; i < 100 && q->conn.state == CONN_CLOSING; i++)
+        for (int i = 0; i < 100 && q->conn.state == CONN_CLOSING && q->conn.fc; i++)
             if (fab_progress(q->shard, 10 * NSEC_PER_MSEC) < 0)
                 break;
         rq_mem_leave(q);
@@ -466,6 +470,8 @@ static void queue_destroy(struct rqueue *q)
     pst_mac_free(q->conn.mac);
     if (q->epoll_fd >= 0)
         close(q->epoll_fd);
+    if (q->export_epoll >= 0)
+        close(q->export_epoll);
     if (q->timer_fd >= 0)
         close(q->timer_fd);
     if (q->wake_fd >= 0)
@@ -489,7 +495,7 @@ int remote_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **r
     q->q.store = st;
     q->r = r;
     q->depth = depth;
-    q->epoll_fd = q->timer_fd = q->wake_fd = -1;
+    q->epoll_fd = q->timer_fd = q->wake_fd = q->export_epoll = q->arena_fd = -1;
     q->arena_bytes = r->arena_bytes;
     q->conn.retry_ns = RETRY_MIN_NS;
     pthread_mutex_init(&q->mail_lock, NULL);

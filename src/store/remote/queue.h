@@ -48,6 +48,7 @@ struct rop {
     uint64_t mark;
     /* the memory in its request: in the message, a run of the arena, or regions of the table */
     bool is_inline;
+    bool is_exported; /* named by an export: see rq_export_end */
     uint32_t run, run_len; /* grains; 0: none */
     uint32_t nregions;
     struct mem_region *region[DP_SEGS_MAX];
@@ -65,6 +66,7 @@ struct qslot {
 struct qregion {
     struct mem_region *region;
     struct fab_mr *mr; /* NULL: could not be registered, and is not tried again */
+    struct rexport *export; /* NULL: not of a kind that can be handed over */
 };
 
 struct rconn {
@@ -104,6 +106,12 @@ struct rqueue {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct fab_mr *arena_mr;
+    int arena_fd; /* the memfd that it is; -1 */
+    struct rexport *arena_export;
+    int export_epoll;             /* of the exports' connections; in epoll_fd */
+    uint32_t exports_live, exports_pending, exports_ending;
+    bool draining; /* the connection is closed, and what it left is over when no export is ending any more */
+    uint64_t export_look_ns;
     struct bitmap arena_used; /* grains */
     struct mem_holder holder;
     uint64_t mem_generation;
@@ -129,6 +137,17 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret);
 uint8_t *rq_mem_run(struct rqueue *q, const struct rop *p);
 void rq_mem_release_rop(struct rqueue *q, struct rop *p);
 
+/* ---- export.c ---- */
+struct rexport;
+struct rexport *rq_export_new(int memfd, uint64_t bytes); /* NULL: it cannot be handed over, or no memory */
+void rq_export_free(struct rqueue *q, struct rexport *e); /* accepts NULL */
+/* The segment's address and key where the daemon has the memory; false: not now, and a hand-over is begun. */
+bool rq_export_use(struct rqueue *q, struct rexport *e, uint64_t offset, struct dp_seg *ret);
+/* The connection has ended. True: what it left unanswered may be in use until rq_export_step says so. */
+bool rq_export_end(struct rqueue *q);
+/* Hears what the daemon says. True: the exports that were to end have ended. */
+bool rq_export_step(struct rqueue *q, uint64_t now);
+
 /* ---- wire.c ---- */
 /* Sends the request: 0, -EAGAIN (no slot, memory or credit now), or what the operation ends with. */
 int rq_wire_send(struct rqueue *q, struct rop *p);
@@ -138,6 +157,8 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len);
 extern const struct fab_callbacks rq_conn_callbacks;
 /* Connects, connects again: whatever is due. */
 void rq_conn_step(struct rqueue *q, uint64_t now);
+/* After rq_export_step said that the exports of the closed connection are over. */
+void rq_conn_drained(struct rqueue *q);
 /* Ends it; what was sent is sent again over the next one. */
 void rq_conn_end(struct rqueue *q);
 bool rq_conn_can_send(const struct rqueue *q);

@@ -42,11 +42,15 @@
 #define RETRY_MIN_NS (10 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS NSEC_PER_SEC
 
+/* Where the bytes of requests are placed: in memory that is handed over, by the daemon, or over the data connection. */
+enum remote_placement { PLACE_AUTO, PLACE_EXPORTED, PLACE_CROSSING };
+
 struct remote {
     struct pst_store st;
     struct session *session;
     struct fab *fab; /* NULL until it is needed (remote_fab) */
     bool require_rdma;
+    enum remote_placement placement;
     char provider[32]; /* asked for; once fab is open: the one in use */
     uint64_t arena_bytes;
     pthread_mutex_t lock;
@@ -54,7 +58,7 @@ struct remote {
     struct list queues; /* struct rqueue.link */
     uint32_t nqueues_made;
     _Atomic uint64_t last_cap_id;
-    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, connects;
+    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, exported_bytes, connects;
 };
 
 /* ---- containers and objects ---- */
@@ -209,5 +213,8 @@ int remote_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uin
 int remote_queue_fd(struct pst_queue *q);
 void remote_queue_cancel(struct pst_queue *q, struct pst_op *op);
 void remote_queues_wake(struct remote *r);
+
+/* export.c */
+bool remote_wants_shared(const struct pst_store *st);
 
 #endif

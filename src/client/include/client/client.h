@@ -28,7 +28,7 @@ struct cl_options {
     bool insecure;              /* plain text off loopback */
     bool require_rdma;
     const char *provider;       /* libfabric provider; NULL: what the server offers, best first */
-    const struct pst_option *store_opts; /* for local: */
+    const struct pst_option *store_opts; /* of the engine, or of the connection (placement=) */
     size_t nstore_opts;
     /*
      * Filters between this client and its store, as filter_push reads them, the lowest first; ended by NULL. NULL: those

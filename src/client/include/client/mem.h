@@ -18,6 +18,7 @@ struct mem_region {
     size_t len;
     uint64_t id;      /* never used twice */
     bool own;         /* the client's own buffers */
+    int fd;           /* the memfd that it is, from its start on; -1: of another kind. Set before the first use */
     uint32_t users;   /* operations under way */
     uint32_t holders; /* queues that have it registered */
     bool closing;

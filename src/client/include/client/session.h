@@ -140,6 +140,15 @@ struct session_shard {
 /* The server's data endpoints, as of the newest session; their number. */
 size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS_MAX]);
 
+/* Where, and with what, this session hands memory over (fabric/export.h). */
+#define SESSION_EXPORT_PATH 108u
+struct session_export {
+    char path[SESSION_EXPORT_PATH]; /* "": the server takes none */
+    uint64_t epoch;
+    uint8_t session[16], data_key[32]; /* pst_wipe it */
+};
+void session_export(struct session *s, struct session_export *ret);
+
 /* A one-time ticket; filled in by the session's thread, then ready() is called from there. */
 struct session_ticket {
     struct list link;

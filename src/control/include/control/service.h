@@ -61,6 +61,8 @@ struct ctl_connection {
     bool rdma;
     uint32_t shard;
     uint64_t requests, bytes_in, bytes_out;
+    uint64_t bytes_exported; /* of these: placed in memory that the client exported */
+    const char *placement;   /* "exported": by this daemon in the client's memory; "crossing": over the connection */
 };
 
 /* The daemon's side; each may be NULL. Called from control threads, several at once, without locks held. */
@@ -69,6 +71,8 @@ struct ctl_hooks {
     /* A session has ended: its data connections are to be dropped. Must not block for long; ends before, and only
      * before, the session's containers are closed for good (the last sess_cont_put). */
     void (*session_gone)(void *user, const uint8_t id[SESS_ID_BYTES]);
+    /* Capabilities of this session were revoked: what it has exported ends too. */
+    void (*session_revoked)(void *user, const uint8_t id[SESS_ID_BYTES]);
     void (*connections)(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg);
     void (*facts)(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg);
     void (*metrics)(void *user, pst_stat_fn fn, void *arg);
@@ -88,6 +92,7 @@ struct ctl_config {
     uint32_t max_calls; /* 0: 4096 */
     const struct ctl_tenant *tenants; /* one at least; copied, but for their stores */
     size_t ntenants;
+    const char *export_path; /* the Unix socket where clients hand over memory, for sessions; copied. NULL: none */
     struct ctl_hooks hooks;
 };
 
@@ -126,6 +131,8 @@ bool ctl_cap_alive(struct ctl_server *s, const struct cap_grant *g);
 int ctl_cap_check(struct ctl_server *s, const struct cap_grant *g, uint64_t ino, uint32_t rights, uint64_t offset,
                   uint64_t length);
 void ctl_refuse(struct ctl_server *s, enum refusal r);
+/* The living session with this id (counted, sess_put); NULL, and a refusal is counted. */
+struct sess *ctl_session_find(struct ctl_server *s, const uint8_t id[SESS_ID_BYTES]);
 /* All figures of the control plane, the store and the hooks: for the Prometheus page. */
 void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg);
 

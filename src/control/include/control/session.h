@@ -46,6 +46,10 @@ enum refusal {
     REFUSE_MAC,            /* data plane: a message's MAC does not match */
     REFUSE_REPLAY,         /* data plane: a message number that is not the next */
     REFUSE_MALFORMED,      /* data plane: a message that is none */
+    REFUSE_EXPORT_PROOF,   /* a hand-over of memory whose proof does not match, or for no session */
+    REFUSE_EXPORT_MEMORY,  /* memory of a kind or size that is not taken */
+    REFUSE_EXPORT_UNKNOWN, /* data plane: exported memory that the session does not have (any more) */
+    REFUSE_EXPORT_RANGE,   /* data plane: bytes outside of it */
     REFUSE_OVERTAKEN,      /* a request of which a later try was seen (control/once.h) */
     REFUSALS,
 };

@@ -55,7 +55,8 @@ enum dp_opcode {
 #define DP_F_SET_SIZE  16u
 #define DP_F_INLINE    32u /* the payload (WRITE, CHUNK_REPLACE) is, or is to be (READ, CHUNK_READ), in the message */
 #define DP_F_IF_UNCHANGED 64u /* version is the object's change counter */
-#define DP_F_ALL       127u
+#define DP_F_EXPORTED  128u /* the segments are of exported memory: offset and number of the export, for address and key */
+#define DP_F_ALL       255u
 
 /*
  * What a request carries; the encoder writes 0 for the numbers that its opcode does not use, the decoder refuses
@@ -64,24 +65,25 @@ enum dp_opcode {
  *   opcode          flags                            cap ino offset length       segs/payload       slot,seq  other
  *   BIND            -                                yes -   -      -            capability         -
  *   UNBIND, SYNCFS  -                                yes -   -      -            -                  -
- *   READ            INLINE                           yes yes bytes  <= IO_MAX    segs unless INLINE -
- *   WRITE           INLINE APPEND (no offset) DSYNC  yes yes bytes  <= IO_MAX    segs or payload    yes
+ *   READ            INLINE|EXPORTED                  yes yes bytes  <= IO_MAX    segs unless INLINE -
+ *   WRITE           INLINE|EXPORTED DSYNC            yes yes bytes  <= IO_MAX    segs or payload    yes
+ *                   APPEND (no offset)
  *   PUNCH           -                                yes yes bytes  any          -                  yes
  *   ALLOCATE        KEEP_SIZE                        yes yes bytes  any          -                  yes
  *   SEEK_*, FSYNC   -                                yes yes SEEK   -            -                  -
- *   CHUNK_READ      INLINE                           yes yes number <= CHUNK_MAX segs unless INLINE -
- *   CHUNK_REPLACE   INLINE DSYNC GROW|SET_SIZE       yes yes number <= CHUNK_MAX segs or payload    yes       (1)
- *                   IF_UNCHANGED
+ *   CHUNK_READ      INLINE|EXPORTED                  yes yes number <= CHUNK_MAX segs unless INLINE -
+ *   CHUNK_REPLACE   INLINE|EXPORTED DSYNC            yes yes number <= CHUNK_MAX segs or payload    yes       (1)
+ *                   GROW|SET_SIZE IF_UNCHANGED
  *   PING            -                                -   -   -      -            -                  -
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *
- * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX. The lengths of the segments are > 0 and add up to
+ * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED length > 0. The lengths of the segments are > 0 and add up to
  * `length`; none for length 0. seq 0 goes with slot 0.
  */
 
 /* A range of the client's memory. */
 struct dp_seg {
-    uint64_t addr, key;
+    uint64_t addr, key; /* EXPORTED: the offset in the export, and its number (fabric/export.h) */
     uint32_t len;
 };
 

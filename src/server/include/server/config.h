@@ -22,6 +22,7 @@
 #define SRV_CONNECTIONS    16384u
 #define SRV_BUFFER_BYTES   (1 * MiB)  /* one buffer: the unit in which large requests are split */
 #define SRV_BUFFER_MEMORY  (64 * MiB) /* all buffers of one shard */
+#define SRV_EXPORT_MEMORY  (4 * GiB)  /* clients' memory mapped here, all together; a quarter for each credential */
 #define SRV_SPIN_US        20u
 
 struct srv_container {
@@ -72,6 +73,9 @@ struct srv_config {
     bool data_require_rdma, data_clear; /* data_clear: security: clear */
     uint64_t data_shards;               /* never 0 */
     uint64_t data_credits, data_spin_us, data_buffer_bytes, data_buffer_memory, max_connections;
+
+    const char *export_listen; /* path of a Unix socket; NULL: no memory is taken */
+    uint64_t export_memory;
 
     const char *metrics_listen; /* NULL: off */
     enum log_level log;

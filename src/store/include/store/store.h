@@ -214,6 +214,13 @@ struct pst_store_ops {
     int (*read_now)(struct pst_op *op);
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
+    /*
+     * The bytes of an operation may be in memory that others change meanwhile: they are moved, each once, and nothing is
+     * decided by them. Of a filter: the store below has to be so as well. See pst_store_moves_only.
+     */
+    bool moves_only;
+    /* Memory of export_memory_new serves this store better than private memory. May be NULL: no. */
+    bool (*wants_shared)(const struct pst_store *st);
 };
 
 /* ---- the calls, with arguments checked: see the table for what each does ---- */
@@ -224,6 +231,9 @@ void pst_store_close(struct pst_store *st);
  * Who has a change completed under one and an fsync under another does not know that it is durable.
  */
 uint64_t pst_store_history(const struct pst_store *st);
+/* May iov be memory that a client shares? Otherwise the bytes are copied first: checksums, and filters, need them still. */
+bool pst_store_moves_only(const struct pst_store *st);
+bool pst_store_wants_shared(const struct pst_store *st);
 
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret);
