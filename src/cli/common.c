@@ -239,7 +239,8 @@ struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, un
     r = pst_connect(u->base, &o, &fs);
     if (r < 0) {
         *ret_exit = cli_fail_pst(r, u->base);
-        *ret_exit = r == -EINVAL && o.filters ? EXIT_USAGE : *ret_exit; /* a specification that is wrong */
+        if (r == -EINVAL && (o.filters || getenv("PENSTOCK_FILTERS"))) /* a wrong specification */
+            *ret_exit = EXIT_USAGE;
         return NULL;
     }
     return fs;

@@ -142,7 +142,7 @@ table <<'ROWS'
 ROWS
 
 say "filters in the host"
-(umask 077; head -c 32 /dev/urandom >key; head -c 32 /dev/urandom >other)
+(umask 077; head -c 32 /dev/urandom >key; head -c 32 /dev/urandom >key2)
 "$PENSTOCK" container create "$SERVER/default/secret"
 "$PENSTOCK" ls --filter crypt:key_file=key "$SERVER/default/secret"
 chmod 644 file
@@ -153,7 +153,7 @@ table <<'ROWS'
 2 | filter crypt: key file none: No such file | ls --filter crypt:key_file=none "$URL"
 5 | filter crypt: key file file may be read by others: chmod 600 it | ls --filter crypt:key_file=file "$URL"
 2 | filter compress: alg=rar: must be lz4 or zstd | mount --filter compress:alg=rar "$URL" m
-1 | its key is wrapped by another tenant key: key_file= | ls --filter crypt:key_file=other "$SERVER/default/secret"
+1 | its key is wrapped by another tenant key: key_file= | ls --filter crypt:key_file=key2 "$SERVER/default/secret"
 1 | is encrypted: the filter crypt, with its key, is needed | ls --filter csum "$SERVER/default/secret"
 1 | has files that were written without the filter crypt | ls --filter crypt:key_file=key "$URL"
 ROWS
