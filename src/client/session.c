@@ -382,6 +382,12 @@ uint64_t session_reconnects(struct session *s)
     return s->reconnects;
 }
 
+bool session_is_up(struct session *s)
+{
+    scoped_lock(&s->lock);
+    return s->up;
+}
+
 size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS_MAX])
 {
     scoped_lock(&s->lock);

@@ -274,6 +274,7 @@ int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char
     if (!s)
         return -ENOMEM;
     s->hooks = cfg->hooks;
+    s->far_store = cfg->far_store;
     s->started_ns = now_ns();
     snprintf(s->role, sizeof s->role, "%s", cfg->role ? cfg->role : "server");
     pthread_mutex_init(&s->mu, NULL);

@@ -56,6 +56,7 @@ struct ctl_server {
     size_t ncreds;
     char role[16];
     char *export_path; /* NULL: memory is not taken */
+    bool far_store;
     struct ctl_addr {
         char *addr;
         int port;

@@ -110,6 +110,43 @@ int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryD
     return r;
 }
 
+/* The capability and the attributes of what has been opened. */
+static int grant_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, const struct pst_attr *a, PB(OpenReply) * out)
+{
+    const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
+    uint64_t key_id;
+    int r = accmode ? ctl_mint(q, &g, &out->capability, &key_id) : 0;
+
+    if (r)
+        return r;
+    if (accmode)
+        sess_object_granted(q->s->sess, q->sess, out->handle, key_id);
+    out->attr = ctl_attr(q, a);
+    return out->attr ? 0 : -ENOMEM;
+}
+
+static bool opened_before(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
+{
+    const struct pst_reqid *id = &q->ctx.id;
+    return sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, ret_handle);
+}
+
+/* The store has it open: it becomes the session's, or is released. */
+static int keep_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
+{
+    const struct pst_reqid *id = &q->ctx.id;
+    int r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, ret_handle);
+
+    if (r)
+        pst_store_release(q->cont, ino);
+    return r;
+}
+
+static int check_accmode(struct ctl_req *q, uint32_t accmode)
+{
+    return accmode & ~(CAP_READ | CAP_WRITE) ? ctl_fail(q, -EINVAL, "accmode %u: 4 read, 2 write", accmode) : 0;
+}
+
 /*
  * Opens an object, or finds what the same request opened before. ctx has no cred when its creator opens it: POSIX lets
  * that one have any access at creation.
@@ -117,33 +154,19 @@ int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryD
 static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t ino, uint32_t accmode, bool trunc,
                        PB(OpenReply) * out)
 {
-    const struct pst_reqid *id = &q->ctx.id;
-    const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
-    uint64_t key_id;
     struct pst_attr a;
-    int r;
+    int r = check_accmode(q, accmode);
 
-    if (accmode & ~(CAP_READ | CAP_WRITE))
-        return ctl_fail(q, -EINVAL, "accmode %u: 4 read, 2 write", accmode);
-    if (sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, &out->handle)) {
+    if (r)
+        return r;
+    if (opened_before(q, ino, accmode, &out->handle)) {
         r = pst_store_getattr(q->cont, ctx, ino, &a);
     } else {
         r = pst_store_open(q->cont, ctx, ino, (int)accmode, trunc, &a);
-        if (!r) {
-            r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, &out->handle);
-            if (r)
-                pst_store_release(q->cont, ino);
-        }
-    }
-    if (!r && accmode) {
-        r = ctl_mint(q, &g, &out->capability, &key_id);
         if (!r)
-            sess_object_granted(q->s->sess, q->sess, out->handle, key_id);
+            r = keep_open(q, ino, accmode, &out->handle);
     }
-    if (r)
-        return r;
-    out->attr = ctl_attr(q, &a);
-    return out->attr ? 0 : -ENOMEM;
+    return r ? r : grant_open(q, ino, accmode, &a, out);
 }
 
 static int ns_open(struct ctl_req *q, const void *in_, void *out)
@@ -176,18 +199,75 @@ static int make(struct ctl_req *q, uint64_t parent, ProtobufCBinaryData name_byt
     return r ? r : pst_store_make(q->cont, &q->ctx, parent, name, what, ret, ret_created);
 }
 
+/*
+ * An engine that is another server creates and opens in one step, and lets the creator in itself: there is no trusted
+ * caller to it.
+ */
+static bool engine_creates(const struct pst_store *st)
+{
+    while (st->next)
+        st = st->next;
+    return st->ops->create != NULL;
+}
+
+static int create_by_engine(struct ctl_req *q, const PB(CreateRequest) * in, const struct pst_new *what,
+                            PB(CreateReply) * out)
+{
+    bool created = false;
+    struct pst_attr a;
+    const char *name;
+    int r = check_accmode(q, in->accmode);
+
+    if (!r)
+        r = path_of(q, in->name, &name);
+    if (!r)
+        r = pst_store_create(q->cont, &q->ctx, in->parent, name, what, (int)in->accmode, false, &a, &created);
+    if (r)
+        return r;
+    out->created = created;
+    if (opened_before(q, a.ino, in->accmode, &out->open->handle))
+        pst_store_release(q->cont, a.ino);
+    else
+        r = keep_open(q, a.ino, in->accmode, &out->open->handle);
+    if (!r)
+        r = grant_open(q, a.ino, in->accmode, &a, out->open);
+    out->attr = out->open->attr;
+    return r;
+}
+
+static int create_and_open(struct ctl_req *q, const PB(CreateRequest) * in, const struct pst_attr *a, bool created,
+                           PB(OpenReply) * out)
+{
+    struct pst_ctx plain;
+    struct pst_attr now;
+
+    /* A repeated request may find what it created given away: then its owner's mode counts. */
+    if (created && (pst_store_getattr(q->cont, &q->ctx, a->ino, &now) || now.uid != q->cred.uid))
+        created = false;
+    /* The request's id went with the creation: the open is not recorded in the store. */
+    plain = (struct pst_ctx){.cred = created ? NULL : &q->cred};
+    return open_object(q, &plain, a->ino, in->accmode, false, out);
+}
+
 static int ns_create(struct ctl_req *q, const void *in_, void *out_)
 {
     const PB(CreateRequest) *in = in_;
     PB(CreateReply) *out = out_;
     const struct pst_new what = {.mode = S_IFREG | (in->mode & 07777), .exclusive = in->exclusive};
-    struct pst_ctx plain;
-    struct pst_attr a, now;
+    struct pst_attr a;
     bool created = false;
     int r;
 
     if (in->mode & ~07777u)
         return ctl_fail(q, -EINVAL, "mode %o: permission bits only", in->mode);
+    if (in->open) {
+        out->open = arena_alloc(&q->a, sizeof *out->open);
+        if (!out->open)
+            return -ENOMEM;
+        penstock__v1__open_reply__init(out->open);
+        if (engine_creates(q->cont->store))
+            return create_by_engine(q, in, &what, out);
+    }
     r = make(q, in->parent, in->name, &what, &a, &created);
     if (r)
         return r;
@@ -195,18 +275,7 @@ static int ns_create(struct ctl_req *q, const void *in_, void *out_)
     out->attr = ctl_attr(q, &a);
     if (!out->attr)
         return -ENOMEM;
-    if (!in->open)
-        return 0;
-    out->open = arena_alloc(&q->a, sizeof *out->open);
-    if (!out->open)
-        return -ENOMEM;
-    penstock__v1__open_reply__init(out->open);
-    /* A repeated request may find what it created given away: then its owner's mode counts. */
-    if (created && (pst_store_getattr(q->cont, &q->ctx, a.ino, &now) || now.uid != q->cred.uid))
-        created = false;
-    /* The request's id went with the creation: the open is not recorded in the store. */
-    plain = (struct pst_ctx){.cred = created ? NULL : &q->cred};
-    return open_object(q, &plain, a.ino, in->accmode, false, out->open);
+    return in->open ? create_and_open(q, in, &a, created, out->open) : 0;
 }
 
 static int ns_mkdir(struct ctl_req *q, const void *in_, void *out)
@@ -492,7 +561,11 @@ static const struct ns_op *find_op(PB(NamespaceRequest__OpCase) op)
 /* Header, then the operation: what unary calls and Stream share. */
 static int run(struct ctl_req *q, const struct ns_op *op, const void *in, void *out)
 {
-    int r = ctl_need_header(q, ((const struct with_header *)in)->header);
+    int r;
+
+    if (q->s->far_store)
+        rpc_may_block();
+    r = ctl_need_header(q, ((const struct with_header *)in)->header);
     return r ? r : op->fn(q, in, out);
 }
 

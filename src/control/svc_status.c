@@ -61,6 +61,15 @@ static void add_fact(void *arg, const char *key, const char *value)
     f->value = text_of(g, value);
 }
 
+/* Of an agent's backend: not to be taken for the agent's own. */
+static void add_backend_fact(void *arg, const char *key, const char *value)
+{
+    char name[80];
+
+    snprintf(name, sizeof name, strcmp(key, "filter") ? "backend.%s" : "%s", key);
+    add_fact(arg, name, value);
+}
+
 /* Whose connection it is, from the session table. */
 struct whose {
     const uint8_t *id;
@@ -114,7 +123,7 @@ static int do_status(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    pst_store_describe(q->tenant->in.st, add_fact, &facts);
+    pst_store_describe(q->tenant->in.st, s->far_store ? add_backend_fact : add_fact, &facts);
     if (s->hooks.facts)
         s->hooks.facts(s->hooks.user, add_fact, &facts);
     conns.own_only = !ctl_is_admin(q);
@@ -196,6 +205,8 @@ static int do_backup(struct ctl_req *q, const void *in_, void *out_)
         r = ctl_need_admin(q);
     if (!r && in->directory[0] != '/')
         r = ctl_fail(q, -EINVAL, "the directory must be an absolute path");
+    if (!r && s->far_store)
+        r = ctl_fail(q, -EOPNOTSUPP, "an agent has no store of its own: make the backup at the server behind it");
     if (r)
         return r;
     if (atomic_exchange(&s->backup_running, true))
@@ -317,6 +328,8 @@ void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user)
     r = in ? ctl_need_cred(&q, in->session, NULL, NULL) : -EBADMSG;
     if (!r)
         r = ctl_need_admin(&q);
+    if (!r && s->far_store)
+        r = ctl_fail(&q, -EOPNOTSUPP, "an agent has no store of its own: scrub the server behind it");
     if (!r) {
         scoped_lock(&s->mu);
         r = begin(s, q.tenant->in.st, c);

@@ -73,6 +73,12 @@ void fab_pool_free(struct fab_pool *p)
     free(p);
 }
 
+void fab_pool_memory(const struct fab_pool *p, void **ret_base, size_t *ret_len)
+{
+    *ret_base = p->mem;
+    *ret_len = p->size;
+}
+
 struct fab_buf *fab_buf_get(struct fab_pool *p)
 {
     struct list *l = list_pop_front(&p->free);

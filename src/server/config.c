@@ -16,6 +16,23 @@
         {flag, arg, help}, key, kind, text, value, min, max                                                            \
     }
 const struct option_row config_rows[] = {
+    ROW("role", "server|agent", "server: serves a store of this machine; agent: that of another server; default server", "role",
+        K_STR, T(role), 0, 0, 0),
+    ROW("backend", "URL", "agent: the server behind it: penstock://HOST[:PORT]", "backend.url", K_STR, T(backend.url),
+        V(backend.url), 0, 0),
+    ROW("backend-token-file", "FILE", "agent: its credential there, a token", "backend.token_file", K_STR,
+        T(backend.token_file), V(backend.token_file), 0, 0),
+    ROW("backend-ca", "FILE", "agent: CA of the server's certificate", "backend.ca", K_STR, T(backend.ca), V(backend.ca), 0, 0),
+    ROW("backend-cert", "FILE", "agent: its certificate there", "backend.cert", K_STR, T(backend.cert), V(backend.cert), 0, 0),
+    ROW("backend-key", "FILE", "agent: and its key", "backend.key", K_STR, T(backend.key), V(backend.key), 0, 0),
+    ROW("backend-insecure", NULL, "agent: plain text to a server off loopback", "backend.insecure", K_BOOL,
+        T(backend.insecure), V(backend.insecure), 0, 0),
+    ROW("backend-provider", "NAME", "agent: libfabric provider to the server; default: what it offers", "backend.provider",
+        K_STR, T(backend.provider), V(backend.provider), 0, 0),
+    ROW("backend-require-rdma", NULL, "agent: do not start without RDMA to the server", "backend.require_rdma", K_BOOL,
+        T(backend.require_rdma), V(backend.require_rdma), 0, 0),
+    ROW("backend-timeout", "TIME", "agent: how long requests wait while the server is away; default 30s", "backend.timeout",
+        K_MS, T(backend.timeout), V(backend.timeout_ms), 100, 86400000),
     ROW("store", "URL", "the store: local:/var/lib/penstock", "store.url", K_STR, T(store.url), V(store_url), 0, 0),
     ROW("store-option", "KEY=VALUE", "an option of its engine; repeatable", "store.options", K_LIST, T(store.options),
         0, 0, 0),
@@ -310,6 +327,68 @@ static uint64_t default_shards(void)
     return max_u64(1, min_u64((uint64_t)n / 2, SRV_SHARDS_MAX));
 }
 
+/* An option of the remote store; value NULL: not set. */
+static int add_option(struct srv_config *c, const char *key, const char *value)
+{
+    char *copy;
+
+    if (!value)
+        return 0;
+    if (asprintf(&copy, "%s=%s", key, value) < 0)
+        return -ENOMEM;
+    copy[strlen(key)] = 0;
+    c->store_opts[c->nstore_opts++] = (struct pst_option){copy, copy + strlen(key) + 1};
+    return 0;
+}
+
+/* The backend as a store: its URL, and options of the registry. */
+static int backend_as_store(struct srv_config *c)
+{
+    const struct srv_backend *b = &c->backend;
+    const char *const opts[][2] = {{"token_file", b->token_file}, {"ca_file", b->ca},      {"cert_file", b->cert},
+                                   {"key_file", b->key},          {"provider", b->provider}, {"purpose", "agent"},
+                                   {"insecure", b->insecure ? "1" : NULL}, {"require_rdma", b->require_rdma ? "1" : NULL}};
+    char ms[24];
+    int r;
+
+    snprintf(ms, sizeof ms, "%llu", (unsigned long long)b->timeout_ms);
+    c->store_url = b->url;
+    c->store_opts = calloc(ARRAY_SIZE(opts) + 1, sizeof *c->store_opts);
+    r = c->store_opts ? add_option(c, "timeout_ms", ms) : -ENOMEM;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(opts); i++)
+        r = add_option(c, opts[i][0], opts[i][1]);
+    return r;
+}
+
+static int check_role(struct srv_config *c, char *err, size_t err_size)
+{
+    const struct text_values *v = c->text->v;
+    const struct srv_backend *b = &c->backend;
+
+    c->agent = v->role && !strcmp(v->role, "agent");
+    if (v->role && !c->agent && strcmp(v->role, "server"))
+        return config_bad(c, config_row("role"), "role", v->role, "must be server or agent", err, err_size);
+    if (!c->agent)
+        return b->url ? config_bad(c, config_row("backend"), "backend.url", b->url, "is for an agent (role: agent)", err,
+                                   err_size)
+                      : check_store_options(c, err, err_size);
+    if (!b->url)
+        return config_bad(c, NULL, "backend.url", NULL, "is missing: the server behind the agent, penstock://HOST[:PORT]", err,
+                          err_size);
+    if (strncmp(b->url, "penstock://", 11) && strncmp(b->url, "penstock+unix://", 16))
+        return config_bad(c, config_row("backend"), "backend.url", b->url,
+                          "must be penstock://HOST[:PORT] or penstock+unix:///PATH", err, err_size);
+    if (c->store_url || v->store.options_count)
+        return config_bad(c, config_row("store"), "store.url", c->store_url,
+                          "an agent has no store of its own: take it out, or role: agent", err, err_size);
+    if (v->pools_count)
+        return config_bad(c, config_row("pool"), "pools", v->pools[0].label,
+                          "an agent makes no pools: they are its backend's", err, err_size);
+    if (!b->cert != !b->key)
+        return config_bad(c, NULL, "backend.cert", NULL, "and backend.key are needed together", err, err_size);
+    return backend_as_store(c);
+}
+
 static bool has_local_address(const struct srv_config *c)
 {
     for (unsigned i = 0; i < c->ncontrol_listen; i++)
@@ -340,12 +419,13 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
 int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
 {
     static int (*const checks[])(struct srv_config *, char *, size_t) = {
-        check_store_options, config_check_pools, config_check_credentials, check_control, check_data, check_rest};
+        check_role, config_check_pools, config_check_credentials, check_control, check_data, check_rest};
     int r = 0;
 
     c->lease_ms = SRV_LEASE_MS;
     c->drain_ms = SRV_DRAIN_MS;
     c->max_sessions = SRV_SESSIONS;
+    c->backend.timeout_ms = SRV_BACKEND_MS;
     c->max_connections = SRV_CONNECTIONS;
     c->data_spin_us = SRV_SPIN_US;
     c->data_buffer_bytes = SRV_BUFFER_BYTES;

@@ -9,6 +9,9 @@ struct text_store {
     char **options;
     unsigned options_count;
 };
+struct text_backend {
+    char *url, *token_file, *ca, *cert, *key, *insecure, *provider, *require_rdma, *timeout;
+};
 struct text_container {
     char *label, *chunk_size, *quota, *uid, *gid, *mode;
 };
@@ -37,6 +40,8 @@ struct text_metrics {
     char *listen;
 };
 struct text_values {
+    char *role;
+    struct text_backend backend;
     struct text_store store;
     char **filters;
     unsigned filters_count;

@@ -23,6 +23,18 @@ static const cyaml_schema_field_t store_fields[] = {
     SEQ("options", struct text_store, options, string_entry),
     CYAML_FIELD_END,
 };
+static const cyaml_schema_field_t backend_fields[] = {
+    STR("url", struct text_backend, url),
+    STR("token_file", struct text_backend, token_file),
+    STR("ca", struct text_backend, ca),
+    STR("cert", struct text_backend, cert),
+    STR("key", struct text_backend, key),
+    STR("insecure", struct text_backend, insecure),
+    STR("provider", struct text_backend, provider),
+    STR("require_rdma", struct text_backend, require_rdma),
+    STR("timeout", struct text_backend, timeout),
+    CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t container_fields[] = {
     STR("label", struct text_container, label),
     STR("chunk_size", struct text_container, chunk_size),
@@ -93,6 +105,8 @@ static const cyaml_schema_field_t metrics_fields[] = {
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t top_fields[] = {
+    STR("role", struct text_values, role),
+    MAP("backend", struct text_values, backend, backend_fields),
     MAP("store", struct text_values, store, store_fields),
     SEQ("filters", struct text_values, filters, string_entry),
     SEQ("pools", struct text_values, pools, pool_entry),

@@ -16,6 +16,9 @@
 
 #define FILES_MIN   128u /* descriptors: about 45 of one's own, 32 for files of the store, the rest for clients */
 #define FILES_SHARD 16u  /* each shard more */
+/* Each call that waits for the backend takes one; while that is away, others, of leases above all, go on. */
+#define AGENT_THREADS 128u
+#define BACKEND_PAUSE_NS (500 * NSEC_PER_MSEC)
 
 /* ---- what the control plane asks ---- */
 
@@ -125,11 +128,34 @@ static int make_pools(struct srv *srv, char *err, size_t err_size)
     return 0;
 }
 
+static bool is_away(int r)
+{
+    return r == -ECONNREFUSED || r == -EHOSTUNREACH || r == -ETIMEDOUT || r == -ENOTCONN || r == -ECONNRESET;
+}
+
+/* An agent and the server behind it may start together: it waits for it as its requests do. */
+static int open_lowest(const struct srv_config *cfg, struct pst_store **ret, char *err, size_t err_size)
+{
+    const struct timespec pause = {0, BACKEND_PAUSE_NS};
+    uint64_t end = now_ns() + cfg->backend.timeout_ms * NSEC_PER_MSEC;
+    bool told = false;
+
+    for (;;) {
+        int r = pst_backend_open(cfg->store_url, cfg->store_opts, cfg->nstore_opts, ret, err, err_size);
+        if (!cfg->agent || !is_away(r) || now_ns() >= end)
+            return r;
+        if (!told)
+            log_warn("%s: waiting for it (backend.timeout)", err);
+        told = true;
+        nanosleep(&pause, NULL);
+    }
+}
+
 static int open_store(struct srv *srv, char *err, size_t err_size)
 {
     const struct srv_config *cfg = srv->cfg;
     struct pst_store *st = NULL;
-    int r = pst_backend_open(cfg->store_url, cfg->store_opts, cfg->nstore_opts, &st, err, err_size);
+    int r = open_lowest(cfg, &st, err, err_size);
 
     for (unsigned i = 0; r == 0 && i < cfg->nfilters; i++)
         r = filter_push(cfg->filters[i], st, &st, err, err_size);
@@ -208,7 +234,9 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .creds = creds,
         .ncreds = cfg->ncredentials,
         .local_token = cfg->local_token,
-        .role = "server",
+        .role = cfg->agent ? "agent" : "server",
+        .far_store = cfg->agent,
+        .threads = cfg->agent ? AGENT_THREADS : 0,
         .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
         .tenants = tenants,
         .ntenants = srv->ntenants,

@@ -6,6 +6,7 @@
 #ifndef SERVER_DATA_H
 #define SERVER_DATA_H
 
+#include "client/mem.h"
 #include "control/once.h"
 #include "control/service.h"
 #include "fabric/dp.h"
@@ -45,6 +46,7 @@ struct shard {
     struct pst_queue *queue;
     struct fab_pool *large, *small;
     uint32_t large_total;
+    struct mem_region *regions[2]; /* agent: large and small, so that its backend reaches them without a copy */
     struct ctl_endpoint endpoint;
     int wake; /* eventfd: a mailbox flag was set */
     atomic_bool stop, drain, check_sessions;

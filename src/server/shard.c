@@ -101,6 +101,35 @@ static int open_pools(struct shard *s)
     return r;
 }
 
+/* An agent's transfer buffers, known to the queues of its backend: each registers them once. */
+static int share_pool(struct fab_pool *p, struct mem_region **ret)
+{
+    void *base;
+    size_t len;
+
+    fab_pool_memory(p, &base, &len);
+    return mem_add(base, len, true, ret);
+}
+
+static int share_pools(struct shard *s)
+{
+    int r = share_pool(s->large, &s->regions[0]);
+
+    if (r == 0)
+        r = share_pool(s->small, &s->regions[1]);
+    if (r < 0)
+        snprintf(s->start_text, sizeof s->start_text, "transfer buffers of shard %u cannot be shared: %s", s->id, err_text(r));
+    return r;
+}
+
+/* After the queue is closed, which has ended its registrations. */
+static void unshare_pools(struct shard *s)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(s->regions); i++)
+        if (s->regions[i])
+            mem_remove(s->regions[i]);
+}
+
 static int open_all(struct shard *s)
 {
     int r = fab_shard_open(s->tenant->fab, &conn_callbacks, s, &s->fab);
@@ -115,6 +144,8 @@ static int open_all(struct shard *s)
         return r;
     }
     r = open_pools(s);
+    if (r == 0 && s->srv->cfg->agent)
+        r = share_pools(s);
     return r < 0 ? r : listen_on(s);
 }
 
@@ -152,6 +183,7 @@ static void close_all(struct shard *s)
         } while (n > 0 || !list_empty(&s->backlog));
         pst_queue_close(s->queue);
     }
+    unshare_pools(s);
     fab_pool_free(s->small);
     fab_pool_free(s->large);
     if (s->fab)
@@ -200,10 +232,10 @@ static void serve(struct shard *s)
             read_mailbox(s);
             continue;
         }
-        reap(s, 0, &n);
         req_submit_backlog(s);
         req_start_waiting(s);
         req_retry_held(s);
+        reap(s, 0, &n); /* last: what was submitted has to be on its way before a sleep */
         if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
             read_mailbox(s);
         if (events > 0 || n > 0) {

@@ -45,15 +45,53 @@ static bool answers(int port)
     return ok;
 }
 
+static void run_program(const char *const *argv, const char *log)
+{
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+    dup2(fd, 1);
+    dup2(fd, 2);
+    for (int i = 3; i < 1024; i++)
+        close(i);
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* The server behind an agent. */
+static void exec_backend(struct daemon *d)
+{
+    char store[80], log[80], listen[40];
+    const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
+    const char *argv[] = {d->program, "serve", "--dev", store, "--listen", listen, "--metrics", "off", "--log", "debug",
+                          provider ? "--provider" : NULL, provider, NULL};
+
+    for (int i = 0; d->args[i]; i++) /* a test's own */
+        if (!strcmp(d->args[i], "--provider")) {
+            argv[10] = d->args[i];
+            argv[11] = d->args[i + 1];
+        }
+    snprintf(store, sizeof store, "%s/store", d->dir);
+    snprintf(log, sizeof log, "%s/backend.log", d->dir);
+    snprintf(listen, sizeof listen, "127.0.0.1:%d", d->backend_port);
+    run_program(argv, log);
+}
+
 static void exec_it(struct daemon *d)
 {
-    char store[80], log[80], listen[40], data[40];
-    const char *argv[32] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
+    char store[80], log[80], listen[40], data[40], backend[80];
+    const char *argv[40] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
                             "--metrics", "off", "--shards", "2",   "--log", "debug"};
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
-    int n = 14, fd;
+    int n = 14;
 
     snprintf(store, sizeof store, "%s/store", d->dir);
+    if (d->backend_port) {
+        snprintf(backend, sizeof backend, "penstock://127.0.0.1:%d", d->backend_port);
+        argv[2] = "--backend";
+        argv[3] = backend;
+        argv[n++] = "--role";
+        argv[n++] = "agent";
+    }
     snprintf(log, sizeof log, "%s/log", d->dir);
     snprintf(listen, sizeof listen, "127.0.0.1:%d", d->port);
     snprintf(data, sizeof data, "127.0.0.1:%d", d->data_port);
@@ -63,35 +101,47 @@ static void exec_it(struct daemon *d)
     }
     for (int i = 0; d->args[i]; i++)
         argv[n++] = d->args[i];
-    fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    dup2(fd, 1);
-    dup2(fd, 2);
-    for (int i = 3; i < 1024; i++)
-        close(i);
-    execv(d->program, (char *const *)(uintptr_t)argv);
-    _exit(127);
+    run_program(argv, log);
 }
 
-bool daemon_again(struct daemon *d)
+/* Returns when the port answers. */
+static bool start(struct daemon *d, void (*run)(struct daemon *), pid_t *ret_pid, int port)
 {
     pid_t self = getpid();
 
-    d->pid = fork();
-    if (d->pid == 0) {
+    *ret_pid = fork();
+    if (*ret_pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails half-way leaves none behind */
         if (getppid() == self)
-            exec_it(d);
+            run(d);
         _exit(127);
     }
     for (int i = 0; i < 600; i++) {
-        if (answers(d->port))
+        if (answers(port))
             return true;
-        if (waitpid(d->pid, NULL, WNOHANG) != 0)
+        if (waitpid(*ret_pid, NULL, WNOHANG) != 0)
             break;
         nap(50);
     }
     fprintf(stderr, "the daemon does not answer; see %s/log\n", d->dir);
     return false;
+}
+
+bool daemon_again(struct daemon *d)
+{
+    return start(d, exec_it, &d->pid, d->port);
+}
+
+bool daemon_backend_again(struct daemon *d)
+{
+    return start(d, exec_backend, &d->backend, d->backend_port);
+}
+
+void daemon_backend_kill(struct daemon *d)
+{
+    kill(d->backend, SIGKILL);
+    waitpid(d->backend, NULL, 0);
+    d->backend = 0;
 }
 
 bool daemon_start(struct daemon *d, const char *program, const char *const *args)
@@ -102,6 +152,11 @@ bool daemon_start(struct daemon *d, const char *program, const char *const *args
     setenv("PENSTOCK_RUN_DIR", d->dir, 1);
     for (int i = 0; args && args[i] && i < DAEMON_ARGS_MAX; i++)
         d->args[i] = args[i];
+    if (getenv("PENSTOCK_TEST_AGENT")) {
+        d->backend_port = free_port();
+        if (!daemon_backend_again(d))
+            return false;
+    }
     for (int i = 0; i < 5; i++) { /* others look for free ports too */
         d->port = free_port();
         do { /* two shards: two ports in a row, and neither the control port */
@@ -137,6 +192,8 @@ void daemon_done(struct daemon *d)
 
     if (d->pid > 0)
         daemon_stop(d);
+    if (d->backend > 0)
+        daemon_backend_kill(d);
     snprintf(cmd, sizeof cmd, "rm -rf %s", d->dir);
     if (system(cmd) != 0)
         fprintf(stderr, "cannot remove %s\n", d->dir);

@@ -14,19 +14,23 @@ struct daemon {
     char base[80];     /* "penstock://127.0.0.1:PORT/" */
     int port, data_port;
     pid_t pid;
+    pid_t backend;     /* with PENSTOCK_TEST_AGENT: the server behind it, and its port */
+    int backend_port;
     const char *args[DAEMON_ARGS_MAX + 1]; /* more flags; NULL ends them */
 };
 
 /*
  * Starts it; args: more flags, ended by NULL (may be NULL). Without --provider among them the environment's
  * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR for this
- * process. False: see the log.
+ * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done. False: see the log.
  */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
 /* With the same folder, ports and flags. */
 bool daemon_again(struct daemon *d);
 void daemon_kill(struct daemon *d);      /* SIGKILL */
 int daemon_stop(struct daemon *d);       /* SIGTERM; the exit status */
+void daemon_backend_kill(struct daemon *d); /* with an agent: the server behind it, and it again */
+bool daemon_backend_again(struct daemon *d);
 void daemon_done(struct daemon *d);      /* stops it, removes the folder */
 
 long daemon_sockets(const struct daemon *d); /* that it has open; -1: it does not run */

@@ -1,6 +1,6 @@
 # For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
 # PENSTOCK names the command under test, PENSTOCK_TEST_PROVIDER the libfabric provider of its servers, PENSTOCK_TEST_FILTERS
-# their filters, separated by spaces. Everything is removed at the end, whatever happens.
+# their filters, separated by spaces; with PENSTOCK_TEST_AGENT the clients reach them through an agent. Everything is removed at the end, whatever happens.
 set -euo pipefail
 # In a mount namespace of its own: a namespace that someone else starts meanwhile would take a copy of our mounts along, and
 # keep them alive after the unmount.
@@ -64,21 +64,32 @@ need_fuse() {
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# serve_store [options]: a server for $T/server-store on $SERVER, in the background: $SERVER_PID
+# serve_store [options]: a server for $T/server-store on $SERVER, in the background: $SERVER_PID. With an agent that is on
+# $SERVER, and the server behind it on $BACKEND.
 serve_store() {
     local f filters=()
     for f in ${PENSTOCK_TEST_FILTERS:-}; do filters+=(--filter "$f"); done
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off "${filters[@]}" \
+    "$PENSTOCK" serve --dev "$T/server-store" --listen "${BACKEND:-$SERVER}" --metrics off "${filters[@]}" \
         ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >>"$T/server.log" 2>&1 &
     SERVER_PID=$!
     PIDS+=("$SERVER_PID")
 }
 
+# serve_agent [options]: the agent on $SERVER: $AGENT_PID
+serve_agent() {
+    "$PENSTOCK" serve --role agent --backend "penstock://$BACKEND" --listen "$SERVER" --metrics off \
+        ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >>"$T/agent.log" 2>&1 &
+    AGENT_PID=$!
+    PIDS=("$AGENT_PID" "${PIDS[@]}")
+}
+
 # start_server [options]: a server on a free port with a store of its own: $SERVER (host:port), $SERVER_PID
 start_server() {
     SERVER=127.0.0.1:$(free_port)
+    BACKEND=${PENSTOCK_TEST_AGENT:+127.0.0.1:$(free_port)}
     mkdir -p "$T/server-store"
     serve_store "$@"
+    [ -z "$BACKEND" ] || serve_agent
     wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
 }
 

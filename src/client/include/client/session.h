@@ -73,6 +73,7 @@ void session_identity(struct session *s, struct session_identity *ret);
 uint64_t session_epoch(struct session *s);
 uint64_t session_history(struct session *s); /* pst_store_history of the server's store */
 uint64_t session_reconnects(struct session *s);
+bool session_is_up(struct session *s);
 const char *session_addr(const struct session *s);
 
 /*

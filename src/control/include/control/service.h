@@ -87,6 +87,7 @@ struct ctl_config {
      * any_uid if that is root, as administrators. */
     bool local_token;
     const char *role; /* "server", "agent" */
+    bool far_store;   /* every call of the store may wait for another machine */
     struct sess_limits limits;
     uint32_t threads;   /* 0: 16 */
     uint32_t max_calls; /* 0: 4096 */

@@ -164,6 +164,8 @@ struct fab_buf {
 };
 int fab_pool_new(struct fab_shard *s, size_t buf_size, uint32_t count, uint32_t access, struct fab_pool **ret);
 void fab_pool_free(struct fab_pool *p);
+/* All of its memory, page aligned: for who registers it elsewhere too. */
+void fab_pool_memory(const struct fab_pool *p, void **ret_base, size_t *ret_len);
 /* NULL: all are in use. */
 struct fab_buf *fab_buf_get(struct fab_pool *p);
 void fab_buf_put(struct fab_buf *b);

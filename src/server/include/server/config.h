@@ -25,6 +25,15 @@
 #define SRV_EXPORT_MEMORY  (4 * GiB)  /* clients' memory mapped here, all together; a quarter for each credential */
 #define SRV_SPIN_US        20u
 
+#define SRV_BACKEND_MS     30000u /* how long an agent's requests wait for its backend */
+
+/* Where an agent's files are, and as whom it goes there. Options that are not set: NULL, false. */
+struct srv_backend {
+    const char *url, *token_file, *ca, *cert, *key, *provider;
+    bool insecure, require_rdma;
+    uint64_t timeout_ms;
+};
+
 struct srv_container {
     const char *label;
     struct pst_cont_props props;
@@ -50,7 +59,9 @@ struct srv_credential {
 struct srv_config {
     struct srv_text *text; /* private */
 
-    const char *store_url;
+    bool agent; /* role: agent: no store of its own, but that of its backend */
+    struct srv_backend backend;
+    const char *store_url; /* the backend's URL too */
     struct pst_option *store_opts;
     unsigned nstore_opts;
     char **filters;
