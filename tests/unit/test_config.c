@@ -306,6 +306,40 @@ static void values_as_people_write_them(void **state)
     assert_false(srv_addr_is_local("127.0.0.1.example:1"));
 }
 
+static void an_agent_has_a_backend_and_no_store(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"role: agent\n", "backend.url: is missing"},
+        {"role: dpu\n", "must be server or agent"},
+        {"backend: {url: 'penstock://h'}\nstore: {url: 'local:/x'}\n", "is for an agent"},
+        {"role: agent\nbackend: {url: 'local:/x'}\n", "must be penstock://"},
+        {"role: agent\nbackend: {url: 'penstock://h'}\nstore: {url: 'local:/x'}\n", "no store of its own"},
+        {"role: agent\nbackend: {url: 'penstock://h'}\npools: [{label: p}]\n", "makes no pools"},
+        {"role: agent\nbackend: {url: 'penstock://h', cert: c.pem}\n", "needed together"},
+    };
+    struct srv_config *c = NULL;
+    char err[400];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(load(bad[i].text, NULL, &c, err, sizeof err), -EINVAL);
+        if (!strstr(err, bad[i].why))
+            fail_msg("\"%s\" does not say \"%s\"", err, bad[i].why);
+    }
+    assert_int_equal(load("role: agent\nbackend: {url: 'penstock://h:1', token_file: t, timeout: 5s, insecure: true}\n", NULL, &c,
+                          err, sizeof err),
+                     0);
+    assert_true(c->agent);
+    assert_string_equal(c->store_url, "penstock://h:1");
+    assert_int_equal(c->backend.timeout_ms, 5000);
+    assert_int_equal(c->nstore_opts, 4);
+    assert_string_equal(c->store_opts[1].key, "token_file");
+    assert_string_equal(c->store_opts[1].value, "t");
+    srv_config_free(c);
+}
+
 static void count_secrets(void *user, const char *key, const char *value)
 {
     (void)key;
@@ -335,6 +369,7 @@ int main(void)
         cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
         cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
         cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
+        cmocka_unit_test(an_agent_has_a_backend_and_no_store),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
