@@ -1,7 +1,11 @@
-/* The layouts that programs were compiled with (x86-64 and other LP64; rdma-core 44): they do not change. */
+/*
+ * The layouts that programs were compiled with (LP64; rdma-core 44): they do not change. The numbers are those of
+ * x86-64, whose mutex has 40 bytes; on aarch64 it has 48.
+ */
 #include "verbs_priv.h"
 
 #if defined(__LP64__)
+#define MUTEX           (sizeof(pthread_mutex_t) - 40)
 #define SIZE(t, n)      _Static_assert(sizeof(struct t) == (n), "the size of struct " #t)
 #define AT_LEAST(t, n)  _Static_assert(sizeof(struct t) >= (n), "the size of struct " #t)
 #define OFFSET(t, m, n) _Static_assert(offsetof(struct t, m) == (n), "where " #m " lies in struct " #t)
@@ -13,7 +17,7 @@ OFFSET(ibv_device, dev_path, 152);
 OFFSET(ibv_device, ibdev_path, 408);
 OFFSET(vb_device, zero, sizeof(struct ibv_device));
 
-SIZE(ibv_context, 328);
+SIZE(ibv_context, 328 + MUTEX);
 OFFSET(ibv_context, ops, 8);
 OFFSET(ibv_context, ops.alloc_mw, 8 + 56);
 OFFSET(ibv_context, ops.poll_cq, 8 + 88);
@@ -24,12 +28,13 @@ OFFSET(ibv_context, ops.post_recv, 8 + 208);
 OFFSET(ibv_context, cmd_fd, 264);
 OFFSET(ibv_context, async_fd, 268);
 OFFSET(ibv_context, num_comp_vectors, 272);
-OFFSET(ibv_context, abi_compat, 320);
+OFFSET(ibv_context, abi_compat, 320 + MUTEX);
 
 /* It grows at its beginning: the end is what counts. */
-AT_LEAST(verbs_context, 648);
-_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, sz) == 8 + 328, "sz and context are last");
-_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, query_port) == 648, "query_port");
+AT_LEAST(verbs_context, 648 + MUTEX);
+_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, sz) == 8 + 328 + MUTEX,
+               "sz and context are last");
+_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, query_port) == 648 + MUTEX, "query_port");
 
 SIZE(ibv_pd, 16);
 SIZE(ibv_mr, 48);
@@ -38,16 +43,16 @@ OFFSET(ibv_mr, rkey, 40);
 SIZE(ibv_mw, 32);
 SIZE(ibv_ah, 24);
 SIZE(ibv_comp_channel, 16);
-SIZE(ibv_cq, 128);
-AT_LEAST(ibv_cq_ex, 288);
-OFFSET(ibv_cq_ex, start_poll, 144);
-SIZE(ibv_srq, 128);
-SIZE(ibv_qp, 160);
+SIZE(ibv_cq, 128 + MUTEX);
+AT_LEAST(ibv_cq_ex, 288 + MUTEX);
+OFFSET(ibv_cq_ex, start_poll, 144 + MUTEX);
+SIZE(ibv_srq, 128 + MUTEX);
+SIZE(ibv_qp, 160 + MUTEX);
 OFFSET(ibv_qp, qp_num, 52);
 OFFSET(ibv_qp, state, 56);
-AT_LEAST(ibv_qp_ex, 352);
-OFFSET(ibv_qp_ex, wr_id, 168);
-OFFSET(ibv_qp_ex, wr_atomic_cmp_swp, 184);
+AT_LEAST(ibv_qp_ex, 352 + MUTEX);
+OFFSET(ibv_qp_ex, wr_id, 168 + MUTEX);
+OFFSET(ibv_qp_ex, wr_atomic_cmp_swp, 184 + MUTEX);
 SIZE(ibv_wc, 48);
 SIZE(ibv_send_wr, 128);
 SIZE(ibv_recv_wr, 32);
