@@ -78,7 +78,7 @@ static void exec_backend(struct daemon *d)
 
 static void exec_it(struct daemon *d)
 {
-    char store[80], log[80], listen[40], data[40], backend[80];
+    char store[80], log[80], listen[40], data[40], backend[80], export[80];
     const char *argv[40] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
                             "--metrics", "off", "--shards", "2",   "--log", "debug"};
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
@@ -98,6 +98,11 @@ static void exec_it(struct daemon *d)
     if (provider) { /* one in d->args comes later, and so is the one that counts */
         argv[n++] = "--provider";
         argv[n++] = provider;
+    }
+    if (getenv("PENSTOCK_TEST_EXPORT")) {
+        snprintf(export, sizeof export, "%s/export.sock", d->dir);
+        argv[n++] = "--export-listen";
+        argv[n++] = export;
     }
     for (int i = 0; d->args[i]; i++)
         argv[n++] = d->args[i];

@@ -22,7 +22,8 @@ struct daemon {
 /*
  * Starts it; args: more flags, ended by NULL (may be NULL). Without --provider among them the environment's
  * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR for this
- * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done. False: see the log.
+ * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done. With PENSTOCK_TEST_EXPORT
+ * it takes memory (data.export_listen), which PENSTOCK_PLACEMENT=exported then asks clients for. False: see the log.
  */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
 /* With the same folder, ports and flags. */
