@@ -33,7 +33,7 @@ static bool may_wait(const struct uroce_device *dev, uint64_t now, enum dev_hand
     const struct dev_acks *a = &dev->acks;
     if (!dev->has_thread || got > PKTS || (a->since && now - a->since > WAIT_NS))
         return false;
-    return hand == DEV_POLL && got > 0;
+    return (hand == DEV_POLL || hand == DEV_WOKEN) && got > 0;
 }
 
 bool dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, int got)

@@ -33,6 +33,8 @@
 #define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
 #define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       512      /* messages of the communication manager that wait; more are lost, as on a wire */
+#define DEV_COLD_NS       10000000u /* an address that nothing came to or went from for so long */
+#define DEV_COLD_LOOK_NS  50000u    /* is not looked at more often than that by a program that polls */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
@@ -61,6 +63,7 @@ struct dev_port {
     struct port *port;
     struct port_caps caps;
     struct dev_address at;
+    uint64_t used_ns; /* when something was last sent or received */
     struct list held; /* struct dev_held: nothing newer is sent on this port before them */
     /* The runs that received packets belonged to: packets of one flow and size share the ICRC's prefix. */
     struct dev_rx_run {
@@ -88,7 +91,8 @@ struct dev_cm_mad {
     uint8_t bytes[WIRE_MAD_BYTES];
 };
 
-enum dev_hand { DEV_POLL, DEV_POST, DEV_OTHER }; /* who drives: a program that polls, or posts; or else */
+/* Who drives: a program that polls, posts, has armed a channel that leads, or was woken by one; or else. */
+enum dev_hand { DEV_POLL, DEV_POST, DEV_ARM, DEV_WOKEN, DEV_OTHER };
 
 /* acks.c; dev->lock */
 struct dev_acks {
@@ -123,6 +127,17 @@ struct dev_meet {
     } guests[DEV_GUESTS]; /* who have not said what they want */
 };
 
+/* lead.c: the channel whose descriptor tells of packets too. */
+struct dev_lead {
+    struct uroce_channel *channel; /* or NULL; dev->lock */
+    atomic_bool never;
+    atomic_bool armed;               /* its program armed it, and was given nothing since: it may be asleep */
+    atomic_uint_fast64_t armed_ns;   /* when last; 0: never, or there is none */
+    atomic_uint_fast64_t doubted_ns; /* before that nobody is taken at his word */
+    atomic_uint drives;              /* by programs */
+    unsigned seen, idle;             /* the helper thread's own: drives as of its last look; looks at which nothing was */
+};
+
 /* memory.c: of the allocator. */
 struct dev_mem {
     struct list link;
@@ -152,6 +167,9 @@ struct uroce_device {
     /* drive.c */
     atomic_uint bursts;             /* drives that received a good part of a run */
     unsigned bursts_lingered;       /* the helper's own */
+    atomic_uint received;           /* packets */
+    uint64_t cold_ns;               /* when all ports were last looked at; lock */
+    struct dev_lead lead;
     atomic_bool unfinished;         /* a poll's drive ended with more to do, which nothing else tells */
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
@@ -243,7 +261,9 @@ struct uroce_xrcd {
 struct uroce_channel {
     struct uroce_device *dev;
     pthread_mutex_t lock;
-    int fd;            /* eventfd, semaphore: one per event in the list */
+    int fd;            /* an epoll of counter, and of the device's sockets while it leads (lead.c) */
+    int counter;       /* eventfd, semaphore: one per event in the list */
+    atomic_bool leads;
     struct list ready; /* struct uroce_cq with events > 0 */
     atomic_uint users;
 };
@@ -341,6 +361,10 @@ void dev_drive_posted(struct uroce_device *dev);
 void dev_drive_helper(struct uroce_device *dev);
 /* The same from a program's own poll: the helper thread stands back for a while. */
 void dev_drive_polled(struct uroce_device *dev);
+/* The same by a program that was woken, perhaps by a packet. */
+void dev_drive_woken(struct uroce_device *dev);
+/* The same by one that will be woken by packets: theirs are not looked for. */
+void dev_drive_armed(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand);
 /* Waits for the device; unlock drives it if somebody asked meanwhile. settled: drives it in any case. */
@@ -383,6 +407,22 @@ bool dev_held_flush(struct uroce_device *dev, struct dev_port *p, uint64_t now);
 void dev_held_drop(struct dev_port *p);
 int dev_tx_init(struct uroce_device *dev);
 void dev_tx_done(struct uroce_device *dev);
+
+/* ---- lead.c ---- */
+
+/* The channel's CQ was armed; true: packets wake the program that sleeps on it, which need not be helped. */
+bool dev_lead_arm(struct uroce_channel *ch);
+/* Its descriptor blocks: then it does not lead any more. */
+bool dev_lead_blocks(struct uroce_channel *ch);
+/* Whether whoever armed is to be left alone. */
+bool dev_lead_trusted(struct uroce_device *dev, uint64_t now);
+/* For the helper thread, which stands back: serves the device if the program does not. idle: nothing has happened for a while. */
+void dev_lead_look(struct uroce_device *dev);
+bool dev_lead_idle(const struct uroce_device *dev);
+/* With dev->lock held: a socket of packets comes, or goes; no channel leads, from now on, or never again. */
+void dev_lead_fd(struct uroce_device *dev, int fd, bool comes);
+void dev_lead_drop(struct uroce_device *dev);
+void dev_lead_never(struct uroce_device *dev);
 
 /* ---- thread.c ---- */
 

@@ -46,6 +46,20 @@ static uint64_t deadline_of(struct uroce_device *dev)
     return min_u64(d, dev_acks_deadline(dev));
 }
 
+/* Those in use, or the others: most of a machine's addresses are idle, and a look at each is a system call. */
+static bool ports_rx(struct uroce_device *dev, uint64_t now, bool cold, int *add_to)
+{
+    bool more = false;
+    for (int i = 0; i < dev->nports; i++) {
+        if (cold != (dev->nports > 1 && now - dev->ports[i].used_ns >= DEV_COLD_NS))
+            continue;
+        int n = dev_rx(dev, i, now);
+        *add_to += n > 0 ? n : 0;
+        more |= n == DEV_BURST;
+    }
+    return more;
+}
+
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
     bool more = false;
@@ -53,13 +67,18 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     answer_bells(dev, now);
     if (hand == DEV_POST) /* before the look for packets, which takes its time */
         dev_acks_send(dev, now, hand, 0);
-    for (int i = 0; i < dev->nports; i++) {
-        int n = dev_rx(dev, i, now);
-        got += n > 0 ? n : 0;
-        more |= n == DEV_BURST;
-    }
+    if (hand != DEV_ARM)
+        more |= ports_rx(dev, now, false, &got);
     if (dev->nlinks)
         more |= dev_links_rx(dev, now, &got);
+    if (hand != DEV_ARM && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_ARM))) {
+        dev->cold_ns = now;
+        more |= ports_rx(dev, now, true, &got);
+    }
+    if (got > 0)
+        atomic_fetch_add_explicit(&dev->received, (unsigned)got, memory_order_relaxed);
+    else if (hand == DEV_WOKEN && dev->nlinks)
+        atomic_store(&dev->links_ready, true); /* what woke may have been no packet */
     if (got >= DEV_BURST_MIN)
         atomic_fetch_add_explicit(&dev->bursts, 1, memory_order_relaxed);
     if (dev->holder.slot)
@@ -92,7 +111,7 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     bool again = more && hand != DEV_POLL;
     atomic_store(&dev->unfinished, more);
     /* Somebody sleeps on the ports, and the packets that woke him may have been these. */
-    if (dev->nlinks && atomic_load(&dev->sleepers))
+    if (dev->nlinks && (atomic_load(&dev->sleepers) || atomic_load(&dev->lead.armed)))
         again |= dev_links_arm(dev);
     if (again)
         atomic_store(&dev->pending, true);
@@ -110,6 +129,8 @@ static bool drive_once(struct uroce_device *dev, enum dev_hand hand)
     if (pthread_mutex_trylock(&dev->lock))
         return false;
     atomic_store(&dev->pending, false);
+    if (hand != DEV_OTHER)
+        atomic_fetch_add_explicit(&dev->lead.drives, 1, memory_order_relaxed);
     work_rounds(dev, hand);
     pthread_mutex_unlock(&dev->lock);
     return true;
@@ -132,6 +153,16 @@ void dev_drive_posted(struct uroce_device *dev)
     drive(dev, DEV_POST);
 }
 
+void dev_drive_woken(struct uroce_device *dev)
+{
+    drive(dev, DEV_WOKEN);
+}
+
+void dev_drive_armed(struct uroce_device *dev)
+{
+    drive(dev, atomic_load(&dev->unfinished) ? DEV_WOKEN : DEV_ARM);
+}
+
 void dev_drive_helper(struct uroce_device *dev)
 {
     atomic_store(&dev->helper_drives, true);
@@ -146,7 +177,8 @@ void dev_drive_helper(struct uroce_device *dev)
  */
 void dev_drive_polled(struct uroce_device *dev)
 {
-    if (drive_once(dev, DEV_POLL)) {
+    bool woken = atomic_load_explicit(&dev->lead.armed, memory_order_relaxed);
+    if (drive_once(dev, woken ? DEV_WOKEN : DEV_POLL)) {
         while (atomic_load(&dev->pending) && drive_once(dev, DEV_POLL))
             ;
         return;
@@ -232,6 +264,7 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
     dev_uncancelled();
     struct pollfd fds[DEV_ADDRESSES_MAX + 3];
     uint64_t deadline;
+    bool left_to_lead = false; /* a packet has woken the program too */
     int n;
     if (arm_ports(dev, helper, fds, &n, &deadline)) {
         int holder = n - 1, links = n - 2;
@@ -243,6 +276,7 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
                 atomic_store(&dev->holder_ready, true);
             if (fds[links].revents)
                 atomic_store(&dev->links_ready, true);
+            left_to_lead = helper && !fds[holder].revents && !fds[n - 1].revents && dev_lead_trusted(dev, now_ns());
         }
     }
     atomic_fetch_sub(&dev->sleepers, 1);
@@ -251,5 +285,8 @@ void dev_sleep(struct uroce_device *dev, bool helper, int fd, uint64_t until)
         return;
     }
     atomic_store(&dev->sleeps_until, 0);
-    dev_drive_helper(dev);
+    if (left_to_lead)
+        dev->lead.idle = 0;
+    else
+        dev_drive_helper(dev);
 }

@@ -2,7 +2,7 @@
 #include "dev.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 struct dev_event {
@@ -23,8 +23,23 @@ void dev_cq_event(void *ctx, void *cq_user)
     pthread_mutex_lock(&ch->lock);
     if (cq->events++ == 0)
         list_push_back(&ch->ready, &cq->ready_link);
-    dev_count_up(ch->fd);
+    dev_count_up(ch->counter);
     pthread_mutex_unlock(&ch->lock);
+}
+
+static int open_channel(struct uroce_channel *ch)
+{
+    ch->counter = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    if (ch->counter < 0)
+        return -errno;
+    ch->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (ch->fd >= 0 && !epoll_ctl(ch->fd, EPOLL_CTL_ADD, ch->counter, &(struct epoll_event){.events = EPOLLIN}))
+        return 0;
+    int r = -errno;
+    if (ch->fd >= 0)
+        close(ch->fd);
+    close(ch->counter);
+    return r;
 }
 
 int uroce_channel_create(struct uroce_device *dev, struct uroce_channel **ret)
@@ -35,9 +50,8 @@ int uroce_channel_create(struct uroce_device *dev, struct uroce_channel **ret)
     struct uroce_channel *ch = calloc(1, sizeof *ch);
     if (!ch)
         return -ENOMEM;
-    ch->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-    if (ch->fd < 0) {
-        r = -errno;
+    r = open_channel(ch);
+    if (r) {
         free(ch);
         return r;
     }
@@ -56,7 +70,12 @@ int uroce_channel_destroy(struct uroce_channel *ch)
         return r;
     if (atomic_load(&ch->users))
         return -EBUSY;
+    dev_lock(ch->dev);
+    if (ch->dev->lead.channel == ch)
+        dev_lead_drop(ch->dev);
+    dev_unlock(ch->dev);
     close(ch->fd);
+    close(ch->counter);
     pthread_mutex_destroy(&ch->lock);
     atomic_fetch_sub(&ch->dev->objects, 1);
     free(ch);
@@ -75,7 +94,7 @@ static int take_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, voi
     if (list_empty(&ch->ready))
         return -EAGAIN;
     struct uroce_cq *cq = container_of(ch->ready.next, struct uroce_cq, ready_link);
-    dev_count_down(ch->fd);
+    dev_count_down(ch->counter);
     cq->unacked++;
     if (--cq->events == 0)
         list_del(&cq->ready_link);
@@ -94,14 +113,17 @@ int uroce_get_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, void 
     int r = dev_check_fork(dev);
     if (r)
         return r;
-    dev_drive(dev);
+    if (atomic_load(&ch->leads))
+        dev_drive_woken(dev);
+    else
+        dev_drive(dev);
     r = take_cq_event(ch, ret_cq, ret_context);
-    if (r != -EAGAIN || fcntl(ch->fd, F_GETFL) & O_NONBLOCK)
+    if (r != -EAGAIN || !dev_lead_blocks(ch))
         return r;
     atomic_fetch_add(&dev->waiters, 1);
     pthread_cleanup_push(dev_forget_waiter, dev);
     do
-        dev_sleep(dev, false, ch->fd, UINT64_MAX);
+        dev_sleep(dev, false, ch->counter, UINT64_MAX);
     while ((r = take_cq_event(ch, ret_cq, ret_context)) == -EAGAIN);
     pthread_cleanup_pop(true);
     return r;

@@ -68,6 +68,7 @@ static int open_port(struct uroce_device *dev, struct dev_link *l, int sock, int
     }
     port_caps(l->port.port, &l->port.caps);
     epoll_ctl(dev->links_fd, EPOLL_CTL_ADD, port_fd(l->port.port), &(struct epoll_event){.events = EPOLLIN});
+    dev_lead_fd(dev, port_rx_fd(l->port.port), true);
     return 0;
 }
 
@@ -124,6 +125,7 @@ static void end_link(struct uroce_device *dev, struct dev_link *l)
     dev_held_drop(&l->port);
     port_counters(l->port.port, &dev->counters);
     epoll_ctl(dev->links_fd, EPOLL_CTL_DEL, port_fd(l->port.port), NULL);
+    dev_lead_fd(dev, port_rx_fd(l->port.port), false);
     port_close(l->port.port);
     l->port.port = l->shm = NULL;
     qp_engine_hold(dev->engine, l->id, false);

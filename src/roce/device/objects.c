@@ -191,7 +191,7 @@ static void leave_channel(struct uroce_cq *cq)
 {
     struct uroce_channel *ch = cq->channel;
     pthread_mutex_lock(&ch->lock);
-    while (cq->events && dev_count_down(ch->fd))
+    while (cq->events && dev_count_down(ch->counter))
         cq->events--;
     list_del(&cq->ready_link);
     while (cq->unacked)
@@ -240,18 +240,32 @@ int uroce_take_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
     return poll_once(cq, n, ret);
 }
 
+/* A program that was given something, or polls without having armed, does not sleep. */
+static void awake(struct uroce_cq *cq, int given)
+{
+    atomic_bool *armed = &cq->dev->lead.armed;
+    if (atomic_load_explicit(armed, memory_order_relaxed) && (given || !qp_cq_armed(cq->qp)))
+        atomic_store(armed, false);
+}
+
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     ENTER(cq->dev);
     int r = poll_once(cq, n, ret);
-    if (r != 0)
+    if (r != 0) {
+        awake(cq, r);
         return r;
+    }
     /* Arm, poll, sleep: that poll is not one of a program that comes again by itself. */
-    if (dev_take_flag(&cq->just_armed))
-        dev_drive(cq->dev);
-    else
+    if (!dev_take_flag(&cq->just_armed))
         dev_drive_polled(cq->dev);
-    return poll_once(cq, n, ret);
+    else if (cq->channel && atomic_load(&cq->channel->leads))
+        return 0; /* the arming looked, and its descriptor tells of packets */
+    else
+        dev_drive(cq->dev);
+    r = poll_once(cq, n, ret);
+    awake(cq, r);
+    return r;
 }
 
 int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only)
@@ -261,6 +275,8 @@ int uroce_req_notify_cq(struct uroce_cq *cq, int solicited_only)
     bool waiting = qp_cq_arm(cq->qp, solicited_only);
     pthread_mutex_unlock(&cq->lock);
     atomic_store(&cq->just_armed, true);
+    if (cq->channel && dev_lead_arm(cq->channel))
+        return waiting;
     /* Whoever arms means to sleep: the helper thread need not stand back any longer. */
     if (atomic_exchange(&cq->dev->polled_ns, 0) && cq->dev->has_thread)
         dev_thread_wake(cq->dev);

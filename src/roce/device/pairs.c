@@ -324,6 +324,8 @@ static int join_group(struct uroce_device *dev, const union uroce_gid *gid, bool
 {
     bool any = false;
     int err = -EADDRNOTAVAIL;
+    if (join)
+        dev_lead_never(dev); /* groups have sockets of their own */
     for (int i = 0; i < dev->nports; i++) {
         struct port_addr group = {.gid = *gid, .scope_id = dev->ports[i].at.addr.scope_id, .udp_port = PORT_UDP};
         int e = port_join(dev->ports[i].port, &group, join);

@@ -109,6 +109,8 @@ void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, con
 int dev_rx(struct uroce_device *dev, int index, uint64_t now)
 {
     int n = port_recv(dev->ports[index].port, now, dev->rx, DEV_BURST);
+    if (n > 0)
+        dev->ports[index].used_ns = now;
     for (int i = 0; i < n; i++)
         dev_take(dev, &dev->ports[index], (uint8_t)index, &dev->rx[i], now);
     return n;

@@ -20,6 +20,8 @@ static uint64_t stand_back_until(struct uroce_device *dev, uint64_t now)
     uint64_t polled = atomic_load_explicit(&dev->polled_ns, memory_order_relaxed);
     if (atomic_load(&dev->waiters) > 0)
         return now + DEV_STAND_BACK_NS;
+    if (!dev_lead_idle(dev) && dev_lead_trusted(dev, now))
+        return now + DEV_STAND_BACK_NS;
     return polled + DEV_STAND_BACK_NS > now ? polled + DEV_STAND_BACK_NS : 0;
 }
 
@@ -68,12 +70,15 @@ static void *run(void *arg)
         }
         struct pollfd p = {.fd = dev->helper_fd, .events = POLLIN};
         struct timespec t = {.tv_nsec = (long)min_u64(back - now, NSEC_PER_SEC - 1)};
-        if (ppoll(&p, 1, &t, NULL) > 0)
+        bool called = ppoll(&p, 1, &t, NULL) > 0;
+        if (called)
             answer(dev);
         /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of, or polled and not
          * come again. */
         if (atomic_load(&dev->deadline) <= now_ns() || atomic_load(&dev->unfinished))
             dev_drive_helper(dev);
+        else if (!called && dev_lead_trusted(dev, now_ns()))
+            dev_lead_look(dev);
     }
     return NULL;
 }

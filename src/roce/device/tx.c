@@ -262,6 +262,7 @@ void dev_held_drop(struct dev_port *port)
 static void send_runs(struct uroce_device *dev, struct dev_port *port, struct port_tx *runs, int n, uint64_t now)
 {
     int sent = 0;
+    port->used_ns = now;
     while (sent < n && list_empty(&port->held)) {
         int r = port_send(port->port, now, runs + sent, n - sent);
         if (r == 0)

@@ -169,6 +169,11 @@ static int capture_fd(const struct port *p)
     return port_fd(capture_of(p)->below);
 }
 
+static int capture_rx_fd(const struct port *p)
+{
+    return port_rx_fd(capture_of(p)->below);
+}
+
 static bool capture_arm(struct port *p)
 {
     return port_arm(capture_of(p)->below);
@@ -216,6 +221,7 @@ static const struct port_ops capture_ops = {
     .send = capture_send,
     .recv = capture_recv,
     .fd = capture_fd,
+    .rx_fd = capture_rx_fd,
     .arm = capture_arm,
     .deadline = capture_deadline,
     .sport = capture_sport,

@@ -286,6 +286,11 @@ static int impair_fd(const struct port *p)
     return port_fd(impair_of(p)->below);
 }
 
+static int impair_rx_fd(const struct port *p)
+{
+    return port_rx_fd(impair_of(p)->below);
+}
+
 static bool impair_arm(struct port *p)
 {
     struct impair *m = impair_of(p);
@@ -345,6 +350,7 @@ static const struct port_ops impair_ops = {
     .send = impair_send,
     .recv = impair_recv,
     .fd = impair_fd,
+    .rx_fd = impair_rx_fd,
     .arm = impair_arm,
     .deadline = impair_deadline,
     .sport = impair_sport,

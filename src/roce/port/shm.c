@@ -92,6 +92,7 @@ static const struct port_ops shm_ops = {
     .send = shm_send,
     .recv = shm_recv,
     .fd = shm_fd,
+    .rx_fd = shm_fd,
     .arm = shm_arm,
     .deadline = shm_deadline,
     .sport = shm_sport,

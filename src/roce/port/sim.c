@@ -220,6 +220,7 @@ static const struct port_ops sim_ops = {
     .send = sim_send,
     .recv = sim_recv,
     .fd = sim_fd,
+    .rx_fd = sim_fd,
     .arm = sim_arm,
     .deadline = sim_deadline,
     .sport = sim_sport,

@@ -264,6 +264,12 @@ static int udp_fd(const struct port *p)
     return udp_of(p)->epfd;
 }
 
+static int udp_rx_fd(const struct port *p)
+{
+    const struct udp_port *u = udp_of(p);
+    return u->rawfd >= 0 ? u->rawfd : u->fd;
+}
+
 static bool udp_arm(struct port *p)
 {
     const struct udp_port *u = udp_of(p);
@@ -312,6 +318,7 @@ static const struct port_ops udp_ops = {
     .send = udp_send,
     .recv = udp_recv,
     .fd = udp_fd,
+    .rx_fd = udp_rx_fd,
     .arm = udp_arm,
     .deadline = udp_deadline,
     .sport = udp_sport,

@@ -100,6 +100,11 @@ bool qp_cq_arm(struct qp_cq *cq, bool solicited_only)
     return atomic_load(&cq->prod) != atomic_load(&cq->cons);
 }
 
+bool qp_cq_armed(const struct qp_cq *cq)
+{
+    return atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_UNARMED;
+}
+
 bool qp_cq_left(struct qp_cq *cq)
 {
     int armed = CQ_ARMED_ANY;

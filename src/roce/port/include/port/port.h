@@ -106,6 +106,11 @@ struct port_ops {
     /* Number of packets, 0: none now, -errno: the port is broken for good. */
     int (*recv)(struct port *p, uint64_t now_ns, struct port_rx *ret, int max);
     int (*fd)(const struct port *p); /* to poll for POLLIN; -1: none (sim) */
+    /*
+     * The descriptor behind fd at which packets come: no epoll, for who has one of his own. It tells nothing of groups,
+     * nor of room. It may stay open elsewhere when the port is closed: to be taken out of an epoll before.
+     */
+    int (*rx_fd)(const struct port *p);
     /* Whoever wants to sleep on fd says so. True: something waits already, recv or send again first. */
     bool (*arm)(struct port *p);
     uint64_t (*deadline)(const struct port *p); /* when recv or send may go on by itself; UINT64_MAX */
@@ -146,6 +151,11 @@ static inline int port_recv(struct port *p, uint64_t now_ns, struct port_rx *ret
 static inline int port_fd(const struct port *p)
 {
     return p->ops->fd(p);
+}
+
+static inline int port_rx_fd(const struct port *p)
+{
+    return p->ops->rx_fd(p);
 }
 
 static inline bool port_arm(struct port *p)

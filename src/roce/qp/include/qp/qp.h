@@ -235,6 +235,7 @@ int qp_cq_poll(struct qp_cq *cq, int n, struct uroce_wc *ret); /* number of comp
  * completions wait already (the caller polls again before it sleeps).
  */
 bool qp_cq_arm(struct qp_cq *cq, bool solicited_only);
+bool qp_cq_armed(const struct qp_cq *cq);
 /* After a poll: true, and no longer armed, if the CQ is armed for any completion and has more. */
 bool qp_cq_left(struct qp_cq *cq);
 uint32_t qp_cq_size(const struct qp_cq *cq);
