@@ -166,6 +166,23 @@ static void a_send_longer_than_the_receive_is_refused(void **state)
     expect_nak("ERR_TOO_LONG", WIRE_NAK_INVALID);
 }
 
+static void an_empty_message_does_not_look_at_the_memory_of_its_receive(void **state)
+{
+    struct uroce_sge sge = {0, 256, 0x1234};
+    struct uroce_recv_wr wr = {.wr_id = 3, .sg_list = &sge, .num_sge = 1};
+    const struct uroce_recv_wr *bad;
+    struct uroce_wc wc;
+    bool bell;
+
+    (void)state;
+    open_b(NULL);
+    assert_int_equal(qp_post_recv(b.qp, &wr, &bad, &bell), 0);
+    inject(WIRE_RC_SEND_ONLY, 0, 0, plain);
+    wc = fx_one(b.rcq);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    assert_int_equal(wc.byte_len, 0);
+}
+
 static void a_receive_with_wrong_memory_is_an_operational_error(void **state)
 {
     struct uroce_sge sge = {(uintptr_t)b.mem, 4096, 0x1234};
@@ -510,6 +527,7 @@ int main(void)
         cmocka_unit_test(lengths_that_do_not_fit_are_refused),
         cmocka_unit_test(a_write_longer_or_shorter_than_it_said_is_refused),
         cmocka_unit_test(a_send_longer_than_the_receive_is_refused),
+        cmocka_unit_test(an_empty_message_does_not_look_at_the_memory_of_its_receive),
         cmocka_unit_test(a_receive_with_wrong_memory_is_an_operational_error),
         cmocka_unit_test(keys_are_checked_for_range_right_and_domain),
         cmocka_unit_test(a_message_is_checked_whole_before_its_first_byte),

@@ -4,7 +4,7 @@
 bool sge_check(struct qp_pd *pd, const struct uroce_sge *sge, uint32_t n, bool write)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (!mem_local(pd, sge[i].lkey, sge[i].addr, sge[i].length, write))
+        if (sge[i].length && !mem_local(pd, sge[i].lkey, sge[i].addr, sge[i].length, write))
             return false;
     return true;
 }
