@@ -3,6 +3,7 @@
 #include "base/parse.h"
 #include "cf.h"
 #include "fault.h"
+#include "quota.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -422,7 +423,7 @@ int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64
 #define FILTER_OPTIONS_MAX 32
 
 static const struct filter_type *const types[] = {&filter_compress, &filter_crypt, &filter_csum, &filter_delay,
-                                          &filter_error};
+                                          &filter_error, &filter_type_quota};
 
 const struct filter_type *filter_type(size_t i)
 {

@@ -58,6 +58,17 @@ void filter_sleep(int epoll, uint64_t ns);
 /* An option's value. 0, or -EINVAL with a line in err. */
 int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64_t *ret, char *err, size_t err_size);
 
+/* ---- what keeps tenants apart ---- */
+
+/*
+ * The part of a store that one tenant may know of: containers, POOL/CONTAINER each, or POOL and a star. What is not among them
+ * does not exist for who stands on it; pools cannot be made. shared: its close leaves `next` open. 0, -EINVAL, -ENOMEM.
+ */
+int filter_view(struct pst_store *next, const char *const *containers, size_t n, bool shared, struct pst_store **ret);
+int filter_view_check(const char *container); /* 0, -EINVAL */
+/* As the filter "quota"; 0: no limit. On an error `next` stays the caller's. */
+int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struct pst_store **ret);
+
 /* ---- the filters there are ---- */
 
 struct filter_type {
