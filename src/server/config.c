@@ -85,7 +85,7 @@ const struct option_row config_rows[] = {
         T(data.export_memory), V(export_memory), 16 * MiB, 1024 * GiB),
     ROW("max-connections", "N", "data connections at once", "data.max_connections", K_UINT, T(data.max_connections),
         V(max_connections), 1, 1000000),
-    ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin]",
+    ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin][,tenant=NAME]",
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
         T(metrics.listen), V(metrics_listen), 0, 0),
@@ -129,6 +129,7 @@ void srv_config_free(struct srv_config *c)
     free(c->pools);
     free(c->store_opts);
     free(c->credentials);
+    free(c->tenants);
     text_free_values(c->text->v);
     free(c->text->path);
     free(c->text);
@@ -419,7 +420,8 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
 int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
 {
     static int (*const checks[])(struct srv_config *, char *, size_t) = {
-        check_role, config_check_pools, config_check_credentials, check_control, check_data, check_rest};
+        check_role,      config_check_pools, config_check_tenants, config_check_credentials, check_control, check_data,
+        check_rest};
     int r = 0;
 
     c->lease_ms = SRV_LEASE_MS;

@@ -8,25 +8,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Members of list entries: key is "pools[0].quota". */
-struct member {
-    const char *name, *text;
-    enum { M_SIZE, M_UID, M_MODE, M_BOOL } kind;
-    void *out;
-};
-
-static int check_members(struct srv_config *c, const struct option_row *o, const char *prefix, const struct member *m,
+int config_check_members(struct srv_config *c, const struct option_row *o, const char *prefix, const struct config_member *m,
                          size_t n, char *err, size_t err_size)
 {
     for (size_t i = 0; i < n; i++) {
         char key[120];
         uint64_t v = 0;
         const char *why = NULL;
+        char number[80];
+        snprintf(number, sizeof number, "must be a number from %llu to %llu", (unsigned long long)m[i].min,
+                 (unsigned long long)m[i].max);
         if (!m[i].text)
             continue;
         switch (m[i].kind) {
         case M_SIZE:
-            why = parse_size(m[i].text, m[i].out) < 0 ? "must be a size (64K, 10G, ...)" : NULL;
+            why = parse_size(m[i].text, m[i].out) < 0 || *(uint64_t *)m[i].out < m[i].min
+                      ? "must be a size (64K, 10G, ...)"
+                      : NULL;
+            if (why && m[i].min) {
+                snprintf(number, sizeof number, "must be a size from %lluK", (unsigned long long)(m[i].min / KiB));
+                why = number;
+            }
             break;
         case M_UID:
             why = parse_uint(m[i].text, &v) < 0 || v >= UINT32_MAX ? "must be a numeric id" : NULL;
@@ -35,6 +37,12 @@ static int check_members(struct srv_config *c, const struct option_row *o, const
             break;
         case M_MODE:
             why = srv_parse_mode(m[i].text, m[i].out) < 0 ? "must be permission bits in octal (755)" : NULL;
+            break;
+        case M_UINT:
+            why = parse_uint(m[i].text, m[i].out) < 0 || *(uint64_t *)m[i].out < m[i].min ||
+                          *(uint64_t *)m[i].out > m[i].max
+                      ? number
+                      : NULL;
             break;
         case M_BOOL:
             why = srv_parse_bool(m[i].text, m[i].out) < 0 ? "must be true or false" : NULL;
@@ -65,7 +73,7 @@ static int check_container(struct srv_config *c, const char *prefix, const struc
 {
     const struct option_row *o = config_row("container");
     struct pst_cont_props *p = &k->props;
-    const struct member m[] = {{"chunk_size", t->chunk_size, M_SIZE, &p->chunk_size},
+    const struct config_member m[] = {{"chunk_size", t->chunk_size, M_SIZE, &p->chunk_size},
                                {"quota", t->quota, M_SIZE, &p->quota_bytes},
                                {"uid", t->uid, M_UID, &p->uid},
                                {"gid", t->gid, M_UID, &p->gid},
@@ -74,7 +82,7 @@ static int check_container(struct srv_config *c, const char *prefix, const struc
     int r = check_label(c, o, prefix, t->label, err, err_size);
 
     if (r == 0)
-        r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+        r = config_check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
     snprintf(key, sizeof key, "%s.chunk_size", prefix);
     if (r == 0 && p->chunk_size &&
         (p->chunk_size < PST_CHUNK_MIN || p->chunk_size > PST_CHUNK_MAX || !is_pow2(p->chunk_size)))
@@ -95,7 +103,7 @@ int config_check_pools(struct srv_config *c, char *err, size_t err_size)
     for (unsigned i = 0; r == 0 && i < v->pools_count; i++) {
         const struct text_pool *t = &v->pools[i];
         struct srv_pool *p = &c->pools[c->npools++];
-        const struct member m[] = {{"quota", t->quota, M_SIZE, &p->quota_bytes},
+        const struct config_member m[] = {{"quota", t->quota, M_SIZE, &p->quota_bytes},
                                    {"uid", t->uid, M_UID, &p->uid},
                                    {"gid", t->gid, M_UID, &p->gid},
                                    {"mode", t->mode, M_MODE, &p->mode}};
@@ -105,7 +113,7 @@ int config_check_pools(struct srv_config *c, char *err, size_t err_size)
         snprintf(prefix, sizeof prefix, "pools[%u]", i);
         r = check_label(c, o, prefix, t->label, err, err_size);
         if (r == 0)
-            r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+            r = config_check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
         p->containers = calloc(t->containers_count + 1, sizeof *p->containers);
         if (!p->containers)
             return -ENOMEM;
@@ -115,6 +123,20 @@ int config_check_pools(struct srv_config *c, char *err, size_t err_size)
         }
     }
     return r;
+}
+
+static int find_tenant(struct srv_config *c, const struct option_row *o, const char *prefix, const char *name,
+                       unsigned *ret, char *err, size_t err_size)
+{
+    char key[80];
+
+    for (unsigned i = 1; i < c->ntenants; i++)
+        if (!strcmp(c->tenants[i].name, name)) {
+            *ret = i;
+            return 0;
+        }
+    snprintf(key, sizeof key, "%s.tenant", prefix);
+    return config_bad(c, o, key, name, "is none of tenants", err, err_size);
 }
 
 int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
@@ -129,7 +151,7 @@ int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
     for (unsigned i = 0; r == 0 && i < v->credentials_count; i++) {
         const struct text_credential *t = &v->credentials[i];
         struct srv_credential *k = &c->credentials[c->ncredentials++];
-        const struct member m[] = {{"uid", t->uid, M_UID, &k->uid},
+        const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid},
                                    {"gid", t->gid, M_UID, &k->gid},
                                    {"any_uid", t->any_uid, M_BOOL, &k->any_uid},
                                    {"admin", t->admin, M_BOOL, &k->admin}};
@@ -143,7 +165,9 @@ int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
             return config_bad(c, o, prefix, t->name, "needs one of token, token_file, cn", err, err_size);
         if (t->token && strlen(t->token) < 16)
             return config_bad(c, o, prefix, t->name, "token must have at least 16 characters", err, err_size);
-        r = check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+        r = config_check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+        if (r == 0 && t->tenant)
+            r = find_tenant(c, o, prefix, t->tenant, &k->tenant, err, err_size);
     }
-    return r;
+    return r < 0 ? r : config_tenants_used(c, err, err_size);
 }

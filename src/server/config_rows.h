@@ -28,8 +28,20 @@ int config_bad(const struct srv_config *c, const struct option_row *o, const cha
 /* "a=1,b" and the like over the text; see config_flags.c. */
 int config_add_string(char ***list, unsigned *count, const char *value);
 int config_set_string(char **at, const char *value);
+/* Members of list entries: key is "pools[0].quota". */
+struct config_member {
+    const char *name, *text;
+    enum { M_SIZE, M_UID, M_MODE, M_BOOL, M_UINT } kind;
+    void *out;
+    uint64_t min, max; /* M_UINT; M_SIZE: min */
+};
+int config_check_members(struct srv_config *c, const struct option_row *o, const char *prefix,
+                         const struct config_member *m, size_t n, char *err, size_t err_size);
+/* A tenant without credentials is of no use to anybody. */
+int config_tenants_used(const struct srv_config *c, char *err, size_t err_size);
 /* config_lists.c: the lists of the text, checked, into the configuration. */
 int config_check_pools(struct srv_config *c, char *err, size_t err_size);
+int config_check_tenants(struct srv_config *c, char *err, size_t err_size);
 int config_check_credentials(struct srv_config *c, char *err, size_t err_size);
 
 #endif

@@ -34,7 +34,16 @@ struct text_data {
         *buffer_memory, *export_listen, *export_memory, *max_connections;
 };
 struct text_credential {
-    char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin;
+    char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin, *tenant;
+};
+struct text_tenant {
+    char *name;
+    char **containers;
+    unsigned containers_count;
+    char **filters;
+    unsigned filters_count;
+    char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections, *shards,
+        *buffer_memory;
 };
 struct text_metrics {
     char *listen;
@@ -51,6 +60,8 @@ struct text_values {
     struct text_data data;
     struct text_credential *credentials;
     unsigned credentials_count;
+    struct text_tenant *tenants;
+    unsigned tenants_count;
     struct text_metrics metrics;
     char *log, *user, *drain;
 };

@@ -96,10 +96,30 @@ static const cyaml_schema_field_t credential_fields[] = {
     STR("gid", struct text_credential, gid),
     STR("any_uid", struct text_credential, any_uid),
     STR("admin", struct text_credential, admin),
+    STR("tenant", struct text_credential, tenant),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t credential_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct text_credential, credential_fields)};
+static const cyaml_schema_field_t tenant_fields[] = {
+    STR("name", struct text_tenant, name),
+    SEQ("containers", struct text_tenant, containers, string_entry),
+    SEQ("filters", struct text_tenant, filters, string_entry),
+    STR("quota", struct text_tenant, quota),
+    STR("quota_objects", struct text_tenant, quota_objects),
+    STR("weight", struct text_tenant, weight),
+    STR("rate", struct text_tenant, rate),
+    STR("rate_ops", struct text_tenant, rate_ops),
+    STR("burst", struct text_tenant, burst),
+    STR("burst_ops", struct text_tenant, burst_ops),
+    STR("max_sessions", struct text_tenant, max_sessions),
+    STR("max_connections", struct text_tenant, max_connections),
+    STR("shards", struct text_tenant, shards),
+    STR("buffer_memory", struct text_tenant, buffer_memory),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t tenant_entry = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct text_tenant, tenant_fields)};
 static const cyaml_schema_field_t metrics_fields[] = {
     STR("listen", struct text_metrics, listen),
     CYAML_FIELD_END,
@@ -113,6 +133,7 @@ static const cyaml_schema_field_t top_fields[] = {
     MAP("control", struct text_values, control, control_fields),
     MAP("data", struct text_values, data, data_fields),
     SEQ("credentials", struct text_values, credentials, credential_entry),
+    SEQ("tenants", struct text_values, tenants, tenant_entry),
     MAP("metrics", struct text_values, metrics, metrics_fields),
     STR("log", struct text_values, log),
     STR("user", struct text_values, user),

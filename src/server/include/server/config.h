@@ -16,6 +16,9 @@
 #define SRV_CONTROL_LISTEN "127.0.0.1:7440"
 #define SRV_METRICS_LISTEN "127.0.0.1:7441"
 #define SRV_SHARDS_MAX     64u
+#define SRV_TENANTS_MAX    256u /* with the server's own */
+#define SRV_SHARDS_ALL     256u /* of all tenants: each is a thread with a domain */
+#define SRV_WEIGHT_MAX     10000u
 #define SRV_LEASE_MS       30000u
 #define SRV_DRAIN_MS       10000u
 #define SRV_SESSIONS       4096u
@@ -52,7 +55,23 @@ struct srv_credential {
     const char *name, *token, *token_file, *cn;
     uint32_t uid, gid;
     bool any_uid; /* may act for every uid (mounts for several users) */
-    bool admin;   /* may create and destroy pools, scrub, revoke others' capabilities */
+    bool admin;   /* may create and destroy pools, scrub, revoke others' capabilities; of a tenant: in it */
+    unsigned tenant; /* number in srv_config.tenants; 0: the server's own */
+};
+
+/* Who is kept apart from others. 0 and NULL: no limit of its own. */
+struct srv_tenant {
+    const char *name;
+    char **containers; /* POOL/CONTAINER, or POOL and a star; none: all */
+    unsigned ncontainers;
+    char **filters; /* of its own, above what all have; first is lowest */
+    unsigned nfilters;
+    uint64_t quota_bytes, quota_objects;
+    uint64_t weight;                               /* of its share; never 0 */
+    uint64_t bytes_per_s, ops_per_s;               /* 0: no limit */
+    uint64_t burst_bytes, burst_ops;               /* 0: a tenth of a second's */
+    uint64_t max_sessions, max_connections;        /* 0: the server's */
+    uint64_t shards, buffer_memory;                /* never 0 */
 };
 
 /* All strings belong to the struct. */
@@ -70,6 +89,8 @@ struct srv_config {
     unsigned npools;
     struct srv_credential *credentials;
     unsigned ncredentials;
+    struct srv_tenant *tenants; /* the first one is the server's own, "default": it sees all */
+    unsigned ntenants;
 
     char **control_listen;
     unsigned ncontrol_listen;

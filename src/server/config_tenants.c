@@ -1,0 +1,129 @@
+/* The list of tenants. They are in the file only: there is no flag for them. */
+#include "config_rows.h"
+
+#include "control/session.h"
+#include "filter/filter.h"
+#include "store/perm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "tenants[2].name" */
+struct where {
+    struct srv_config *c;
+    char key[80];
+    char *err;
+    size_t err_size;
+};
+
+static int bad(struct where *w, unsigned tenant, const char *member, const char *value, const char *why)
+{
+    snprintf(w->key, sizeof w->key, "tenants[%u]%s%s", tenant, *member ? "." : "", member);
+    return config_bad(w->c, NULL, w->key, value, why, w->err, w->err_size);
+}
+
+static int check_name(struct where *w, unsigned i, const char *name)
+{
+    if (!name)
+        return bad(w, i, "", NULL, "name is missing");
+    if (pst_label_check(name) < 0 || strlen(name) > SESS_NAME_MAX)
+        return bad(w, i, "name", name, "must be 1 to 63 of A-Z a-z 0-9 . _ -");
+    for (unsigned k = 0; k < w->c->ntenants; k++)
+        if (!strcmp(w->c->tenants[k].name, name))
+            return bad(w, i, "name", name, k ? "is there twice" : "is the server's own: it has no entry");
+    return 0;
+}
+
+static int check_containers(struct where *w, unsigned i, const struct text_tenant *t)
+{
+    char member[40];
+
+    if (t->containers_count == 0)
+        return bad(w, i, "containers", NULL, "are missing: POOL/CONTAINER, or POOL/* for all of a pool");
+    for (unsigned k = 0; k < t->containers_count; k++)
+        if (filter_view_check(t->containers[k]) < 0) {
+            snprintf(member, sizeof member, "containers[%u]", k);
+            return bad(w, i, member, t->containers[k], "must be POOL/CONTAINER or POOL/*");
+        }
+    return 0;
+}
+
+static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t, struct srv_tenant *k)
+{
+    const struct srv_config *c = w->c;
+    const struct config_member m[] = {
+        {"quota", t->quota, M_SIZE, &k->quota_bytes, 64 * KiB, 0},
+        {"quota_objects", t->quota_objects, M_UINT, &k->quota_objects, 1, UINT64_MAX / 2},
+        {"weight", t->weight, M_UINT, &k->weight, 1, SRV_WEIGHT_MAX},
+        {"rate", t->rate, M_SIZE, &k->bytes_per_s, 64 * KiB, 0},
+        {"rate_ops", t->rate_ops, M_UINT, &k->ops_per_s, 1, 1000000000},
+        {"burst", t->burst, M_SIZE, &k->burst_bytes, 64 * KiB, 0},
+        {"burst_ops", t->burst_ops, M_UINT, &k->burst_ops, 1, 1000000000},
+        {"max_sessions", t->max_sessions, M_UINT, &k->max_sessions, 1, 1000000},
+        {"max_connections", t->max_connections, M_UINT, &k->max_connections, 1, 1000000},
+        {"shards", t->shards, M_UINT, &k->shards, 1, SRV_SHARDS_MAX},
+        {"buffer_memory", t->buffer_memory, M_SIZE, &k->buffer_memory, 4 * c->data_buffer_bytes, 0},
+    };
+    char prefix[40];
+    int r = check_name(w, i, t->name);
+
+    if (r == 0)
+        r = check_containers(w, i, t);
+    *k = (struct srv_tenant){
+        .name = t->name,
+        .containers = t->containers,
+        .ncontainers = t->containers_count,
+        .filters = t->filters,
+        .nfilters = t->filters_count,
+        .weight = 1,
+        .shards = 1,
+        .buffer_memory = c->data_buffer_memory,
+    };
+    snprintf(prefix, sizeof prefix, "tenants[%u]", i);
+    if (r == 0)
+        r = config_check_members(w->c, NULL, prefix, m, ARRAY_SIZE(m), w->err, w->err_size);
+    if (r == 0 && k->burst_bytes && !k->bytes_per_s)
+        r = bad(w, i, "burst", t->burst, "needs rate");
+    if (r == 0 && k->burst_ops && !k->ops_per_s)
+        r = bad(w, i, "burst_ops", t->burst_ops, "needs rate_ops");
+    return r;
+}
+
+int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
+{
+    const struct text_values *v = c->text->v;
+    struct where w = {.c = c, .err = err, .err_size = err_size};
+    uint64_t shards = c->data_shards;
+
+    c->tenants = calloc(v->tenants_count + 1, sizeof *c->tenants);
+    if (!c->tenants)
+        return -ENOMEM;
+    c->tenants[c->ntenants++] = (struct srv_tenant){
+        .name = "default", .weight = 1, .shards = c->data_shards, .buffer_memory = c->data_buffer_memory};
+    if (v->tenants_count >= SRV_TENANTS_MAX)
+        return config_bad(c, NULL, "tenants", NULL, "are more than 255", err, err_size);
+    for (unsigned i = 0; i < v->tenants_count; i++) {
+        int r = check_tenant(&w, i, &v->tenants[i], &c->tenants[c->ntenants]);
+        if (r < 0)
+            return r;
+        shards += c->tenants[c->ntenants++].shards;
+    }
+    if (shards > SRV_SHARDS_ALL)
+        return config_bad(c, NULL, "tenants", NULL, "have more than 256 shards together, with data.shards", err, err_size);
+    return 0;
+}
+
+int config_tenants_used(const struct srv_config *c, char *err, size_t err_size)
+{
+    for (unsigned i = 1; i < c->ntenants; i++) {
+        char key[40];
+        bool used = false;
+        for (unsigned k = 0; k < c->ncredentials; k++)
+            used = used || c->credentials[k].tenant == i;
+        snprintf(key, sizeof key, "tenants[%u]", i - 1);
+        if (!used)
+            return config_bad(c, NULL, key, c->tenants[i].name, "has no credential: credentials[].tenant", err, err_size);
+    }
+    return 0;
+}
