@@ -47,13 +47,19 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
     return 0;
 }
 
-/* The client id that reply records go by: another credential's requests never meet them. */
-static int bind_client(struct sess_ident *who)
+/*
+ * The client id that reply records go by: another credential's requests never meet them, nor another tenant's of the same
+ * name. The server's own tenant is not named in it: its records are as old as the store.
+ */
+static int bind_client(const struct ctl_server *s, struct sess_ident *who)
 {
     static const char what[] = "penstock client id";
     uint8_t mac[PST_HMAC_BYTES];
-    const struct pst_bytes parts[] = {
-        {what, sizeof what}, {who->client_id, 16}, {who->credential, strlen(who->credential)}};
+    const char *tenant = who->tenant ? s->tenants[who->tenant].in.name : "";
+    const struct pst_bytes parts[] = {{what, sizeof what},
+                                      {who->client_id, 16},
+                                      {who->credential, strlen(who->credential) + (who->tenant ? 1 : 0)},
+                                      {tenant, strlen(tenant)}};
     int r = pst_hmac(what, sizeof what, parts, ARRAY_SIZE(parts), mac);
     memcpy(who->client, mac, sizeof who->client);
     return r;
@@ -149,7 +155,7 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     copy_text(who.purpose, sizeof who.purpose, in->purpose);
     copy_text(who.software, sizeof who.software, in->software);
     copy_text(who.peer, sizeof who.peer, rpc_peer(q->call));
-    r = bind_client(&who);
+    r = bind_client(q->s, &who);
     if (!r && atomic_load(&q->s->stopping))
         r = ctl_fail(q, -ESHUTDOWN, "the server is stopping");
     if (!r)

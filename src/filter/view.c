@@ -306,6 +306,7 @@ int filter_view(struct pst_store *next, const char *const *containers, size_t n,
     v->f.ops.describe = view_describe;
     v->f.ops.scrub = view_scrub;
     v->f.ops.backup = view_backup;
+    v->f.ops.moves_only = true;
     *ret = &v->f.st;
     return 0;
 }

@@ -129,6 +129,8 @@ void srv_config_free(struct srv_config *c)
     free(c->pools);
     free(c->store_opts);
     free(c->credentials);
+    for (unsigned i = 0; i < c->ntenants; i++)
+        free(c->tenants[i].store_opts);
     free(c->tenants);
     text_free_values(c->text->v);
     free(c->text->path);

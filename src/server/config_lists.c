@@ -73,11 +73,11 @@ static int check_container(struct srv_config *c, const char *prefix, const struc
 {
     const struct option_row *o = config_row("container");
     struct pst_cont_props *p = &k->props;
-    const struct config_member m[] = {{"chunk_size", t->chunk_size, M_SIZE, &p->chunk_size},
-                               {"quota", t->quota, M_SIZE, &p->quota_bytes},
-                               {"uid", t->uid, M_UID, &p->uid},
-                               {"gid", t->gid, M_UID, &p->gid},
-                               {"mode", t->mode, M_MODE, &p->mode}};
+    const struct config_member m[] = {{"chunk_size", t->chunk_size, M_SIZE, &p->chunk_size, 0, 0},
+                               {"quota", t->quota, M_SIZE, &p->quota_bytes, 0, 0},
+                               {"uid", t->uid, M_UID, &p->uid, 0, 0},
+                               {"gid", t->gid, M_UID, &p->gid, 0, 0},
+                               {"mode", t->mode, M_MODE, &p->mode, 0, 0}};
     char key[120];
     int r = check_label(c, o, prefix, t->label, err, err_size);
 
@@ -103,10 +103,10 @@ int config_check_pools(struct srv_config *c, char *err, size_t err_size)
     for (unsigned i = 0; r == 0 && i < v->pools_count; i++) {
         const struct text_pool *t = &v->pools[i];
         struct srv_pool *p = &c->pools[c->npools++];
-        const struct config_member m[] = {{"quota", t->quota, M_SIZE, &p->quota_bytes},
-                                   {"uid", t->uid, M_UID, &p->uid},
-                                   {"gid", t->gid, M_UID, &p->gid},
-                                   {"mode", t->mode, M_MODE, &p->mode}};
+        const struct config_member m[] = {{"quota", t->quota, M_SIZE, &p->quota_bytes, 0, 0},
+                                   {"uid", t->uid, M_UID, &p->uid, 0, 0},
+                                   {"gid", t->gid, M_UID, &p->gid, 0, 0},
+                                   {"mode", t->mode, M_MODE, &p->mode, 0, 0}};
         char prefix[60], inner[100];
         p->label = t->label;
         p->mode = 0755;
@@ -151,10 +151,10 @@ int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
     for (unsigned i = 0; r == 0 && i < v->credentials_count; i++) {
         const struct text_credential *t = &v->credentials[i];
         struct srv_credential *k = &c->credentials[c->ncredentials++];
-        const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid},
-                                   {"gid", t->gid, M_UID, &k->gid},
-                                   {"any_uid", t->any_uid, M_BOOL, &k->any_uid},
-                                   {"admin", t->admin, M_BOOL, &k->admin}};
+        const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid, 0, 0},
+                                   {"gid", t->gid, M_UID, &k->gid, 0, 0},
+                                   {"any_uid", t->any_uid, M_BOOL, &k->any_uid, 0, 0},
+                                   {"admin", t->admin, M_BOOL, &k->admin, 0, 0}};
         char prefix[60];
         *k = (struct srv_credential){
             .name = t->name, .token = t->token, .token_file = t->token_file, .cn = t->cn, .uid = 65534, .gid = 65534};

@@ -49,6 +49,36 @@ static int check_containers(struct where *w, unsigned i, const struct text_tenan
     return 0;
 }
 
+/* The backend's options, with the tenant's credential in place of the agent's. */
+static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
+{
+    const struct srv_config *c = w->c;
+    const struct pst_option own[] = {
+        {"token_file", t->backend_token_file}, {"cert_file", t->backend_cert}, {"key_file", t->backend_key}};
+
+    if (!c->agent)
+        return t->backend_token_file || t->backend_cert || t->backend_key
+                   ? bad(w, i, "", t->name, "a backend's credential is for an agent (role: agent)")
+                   : 0;
+    if (!t->backend_cert != !t->backend_key)
+        return bad(w, i, "", t->name, "needs backend_cert and backend_key together");
+    if (!t->backend_token_file && !t->backend_cert)
+        return bad(w, i, "", t->name,
+                   "needs a credential of its own at the server: backend_token_file, or backend_cert and backend_key");
+    t->store_opts = calloc(c->nstore_opts + ARRAY_SIZE(own), sizeof *t->store_opts);
+    if (!t->store_opts)
+        return -ENOMEM;
+    for (unsigned k = 0; k < c->nstore_opts; k++) {
+        const char *key = c->store_opts[k].key;
+        if (strcmp(key, "token_file") && strcmp(key, "cert_file") && strcmp(key, "key_file"))
+            t->store_opts[t->nstore_opts++] = c->store_opts[k];
+    }
+    for (unsigned k = 0; k < ARRAY_SIZE(own); k++)
+        if (own[k].value)
+            t->store_opts[t->nstore_opts++] = own[k];
+    return 0;
+}
+
 static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t, struct srv_tenant *k)
 {
     const struct srv_config *c = w->c;
@@ -79,6 +109,9 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         .weight = 1,
         .shards = 1,
         .buffer_memory = c->data_buffer_memory,
+        .backend_token_file = t->backend_token_file,
+        .backend_cert = t->backend_cert,
+        .backend_key = t->backend_key,
     };
     snprintf(prefix, sizeof prefix, "tenants[%u]", i);
     if (r == 0)
@@ -87,7 +120,7 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         r = bad(w, i, "burst", t->burst, "needs rate");
     if (r == 0 && k->burst_ops && !k->ops_per_s)
         r = bad(w, i, "burst_ops", t->burst_ops, "needs rate_ops");
-    return r;
+    return r == 0 ? check_backend(w, i, k) : r;
 }
 
 int config_check_tenants(struct srv_config *c, char *err, size_t err_size)

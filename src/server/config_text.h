@@ -43,7 +43,7 @@ struct text_tenant {
     char **filters;
     unsigned filters_count;
     char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections, *shards,
-        *buffer_memory;
+        *buffer_memory, *backend_token_file, *backend_cert, *backend_key;
 };
 struct text_metrics {
     char *listen;

@@ -116,6 +116,9 @@ static const cyaml_schema_field_t tenant_fields[] = {
     STR("max_connections", struct text_tenant, max_connections),
     STR("shards", struct text_tenant, shards),
     STR("buffer_memory", struct text_tenant, buffer_memory),
+    STR("backend_token_file", struct text_tenant, backend_token_file),
+    STR("backend_cert", struct text_tenant, backend_cert),
+    STR("backend_key", struct text_tenant, backend_key),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t tenant_entry = {

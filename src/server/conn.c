@@ -49,6 +49,12 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     }
     if (ctl_ticket_use(srv->ctl, data, len, s->id, &sess) < 0) /* counted there */
         goto refuse;
+    if (s->tenant->cfg->max_connections && atomic_load(&s->tenant->nconns) >= s->tenant->cfg->max_connections) {
+        ctl_refuse(srv->ctl, REFUSE_LIMIT);
+        log_warn("data connection from %s refused: tenant %s has %llu open (max_connections)", fab_conn_peer(fc),
+                 s->tenant->cfg->name, (unsigned long long)s->tenant->cfg->max_connections);
+        goto refuse;
+    }
     if (sess_ident(sess)->tenant != s->tenant->id) { /* no ticket of its is good here; this is the second lock */
         ctl_refuse(srv->ctl, REFUSE_TICKET_SHARD);
         goto refuse;

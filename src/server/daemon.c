@@ -134,14 +134,15 @@ static bool is_away(int r)
 }
 
 /* An agent and the server behind it may start together: it waits for it as its requests do. */
-static int open_lowest(const struct srv_config *cfg, struct pst_store **ret, char *err, size_t err_size)
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, struct pst_store **ret,
+                    char *err, size_t err_size)
 {
     const struct timespec pause = {0, BACKEND_PAUSE_NS};
     uint64_t end = now_ns() + cfg->backend.timeout_ms * NSEC_PER_MSEC;
     bool told = false;
 
     for (;;) {
-        int r = pst_backend_open(cfg->store_url, cfg->store_opts, cfg->nstore_opts, ret, err, err_size);
+        int r = pst_backend_open(cfg->store_url, opts, nopts, ret, err, err_size);
         if (!cfg->agent || !is_away(r) || now_ns() >= end)
             return r;
         if (!told)
@@ -155,7 +156,7 @@ static int open_store(struct srv *srv, char *err, size_t err_size)
 {
     const struct srv_config *cfg = srv->cfg;
     struct pst_store *st = NULL;
-    int r = open_lowest(cfg, &st, err, err_size);
+    int r = srv_open_lowest(cfg, cfg->store_opts, cfg->nstore_opts, &st, err, err_size);
 
     for (unsigned i = 0; r == 0 && i < cfg->nfilters; i++)
         r = filter_push(cfg->filters[i], st, &st, err, err_size);
@@ -203,7 +204,8 @@ static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char
                              .uid = in->uid,
                              .gid = in->gid,
                              .any_uid = in->any_uid,
-                             .admin = in->admin};
+                             .admin = in->admin,
+                             .tenant = in->tenant};
     if (strlen(name) > SESS_NAME_MAX) {
         snprintf(err, err_size, "credential \"%.40s...\": a name has at most %u bytes", name, SESS_NAME_MAX);
         return -ENAMETOOLONG;
@@ -259,7 +261,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     srv_each_tenant(srv, t) {
         struct ctl_tenant *x = &tenants[t->id];
         *x = (struct ctl_tenant){.st = t->store, .endpoints = t->endpoints, .nendpoints = t->nshards};
-        snprintf(x->name, sizeof x->name, "%s", t->name);
+        snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
     }
     return ctl_server_start(&c, &srv->ctl, err, err_size);
 }
@@ -271,13 +273,13 @@ static int start_tenants(struct srv *srv, char *err, size_t err_size)
     unsigned shards = 0;
     int r = 0;
 
-    srv->tenants = calloc(1, sizeof *srv->tenants);
+    srv->tenants = calloc(srv->cfg->ntenants, sizeof *srv->tenants);
     if (!srv->tenants)
         return -ENOMEM;
-    srv->ntenants = 1;
-    snprintf(srv->tenants->name, sizeof srv->tenants->name, "default");
+    srv->ntenants = srv->cfg->ntenants;
     srv_each_tenant(srv, t) {
         t->srv = srv;
+        t->cfg = &srv->cfg->tenants[t - srv->tenants];
         t->id = (unsigned)(t - srv->tenants);
         if (r == 0)
             r = tenant_open_store(t, err, err_size);
@@ -306,9 +308,11 @@ static int start_exports(struct srv *srv, char *err, size_t err_size)
  */
 static int raise_limits(const struct srv_config *cfg, char *err, size_t err_size)
 {
-    uint64_t need = FILES_MIN + FILES_SHARD * (cfg->data_shards - 1);
+    uint64_t need = FILES_MIN - FILES_SHARD;
     struct rlimit l;
 
+    for (unsigned i = 0; i < cfg->ntenants; i++)
+        need += FILES_SHARD * cfg->tenants[i].shards;
     if (getrlimit(RLIMIT_NOFILE, &l) < 0)
         return -errno;
     if (l.rlim_cur < l.rlim_max) {

@@ -221,6 +221,10 @@ struct srv {
     uint64_t start_ns;
 };
 
+/* The store at the bottom, by these options; an agent waits for the server behind it. */
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, struct pst_store **ret,
+                    char *err, size_t err_size);
+
 #define srv_each_tenant(srv, t) for (struct tenant *t = (srv)->tenants; t < (srv)->tenants + (srv)->ntenants; t++)
 #define tenant_each_shard(t, s) for (struct shard *s = (t)->shards; s < (t)->shards + (t)->nshards; s++)
 

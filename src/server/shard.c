@@ -88,7 +88,8 @@ static int listen_on(struct shard *s)
 static int open_pools(struct shard *s)
 {
     const struct srv_config *cfg = s->srv->cfg;
-    uint32_t n = (uint32_t)(cfg->data_buffer_memory / cfg->data_buffer_bytes);
+    uint64_t memory = s->tenant->cfg->buffer_memory;
+    uint32_t n = (uint32_t)(memory / cfg->data_buffer_bytes);
     int r = fab_pool_new(s->fab, cfg->data_buffer_bytes, n, FAB_LOCAL, &s->large);
 
     if (r == 0)
@@ -97,7 +98,7 @@ static int open_pools(struct shard *s)
     if (r < 0)
         snprintf(s->start_text, sizeof s->start_text,
                  "%llu MiB of transfer buffers cannot be registered: %s (data.buffer_memory, ulimit -l)",
-                 (unsigned long long)(cfg->data_buffer_memory / MiB), err_text(r));
+                 (unsigned long long)(memory / MiB), err_text(r));
     return r;
 }
 

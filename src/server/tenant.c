@@ -3,14 +3,47 @@
 
 #include "data.h"
 
+#include "filter/filter.h"
+
 #include <errno.h>
+#include <stdio.h>
+
+/* On a failure what is there already stays in t->store, for tenant_close. */
+static int push_own(struct tenant *t, char *err, size_t err_size)
+{
+    const struct srv_tenant *k = t->cfg;
+    int r = 0;
+
+    if (k->quota_bytes || k->quota_objects)
+        r = filter_quota(t->store, k->quota_bytes, k->quota_objects, &t->store);
+    for (unsigned i = 0; r == 0 && i < k->nfilters; i++)
+        r = filter_push(k->filters[i], t->store, &t->store, err, err_size);
+    return r;
+}
 
 int tenant_open_store(struct tenant *t, char *err, size_t err_size)
 {
-    (void)err;
-    (void)err_size;
-    t->store = t->srv->store;
-    return 0;
+    const struct srv_tenant *k = t->cfg;
+    struct pst_store *st = t->srv->store;
+    char why[300] = "out of memory";
+    int r = 0;
+
+    if (t->id == 0) { /* the server's own: all of it */
+        t->store = st;
+        return 0;
+    }
+    if (t->srv->cfg->agent)
+        r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, &st, why, sizeof why);
+    if (r == 0) {
+        r = filter_view(st, (const char *const *)k->containers, k->ncontainers, !t->srv->cfg->agent, &t->store);
+        if (r < 0 && t->srv->cfg->agent)
+            pst_store_close(st);
+    }
+    if (r == 0)
+        r = push_own(t, why, sizeof why);
+    if (r < 0)
+        snprintf(err, err_size, "tenant %s: %s", k->name, why);
+    return r;
 }
 
 int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t err_size)
@@ -25,10 +58,10 @@ int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t 
 
     if (r < 0)
         return r;
-    t->shards = calloc(cfg->data_shards, sizeof *t->shards);
+    t->shards = calloc(t->cfg->shards, sizeof *t->shards);
     if (!t->shards)
         return -ENOMEM;
-    for (unsigned i = 0; r == 0 && i < cfg->data_shards; i++) {
+    for (unsigned i = 0; r == 0 && i < t->cfg->shards; i++) {
         t->shards[i].wake = -1;
         r = shard_start(t, first_shard + i, &t->shards[i], err, err_size);
         t->nshards++;
@@ -48,4 +81,6 @@ void tenant_close(struct tenant *t)
     free(t->shards);
     if (t->fab)
         fab_close(t->fab);
+    if (t->id)
+        pst_store_close(t->store);
 }

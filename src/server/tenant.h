@@ -18,18 +18,10 @@
 struct shard;
 struct srv;
 
-/* What a tenant may use. 0: no limit. */
-struct tenant_limits {
-    uint32_t weight; /* of its share; 0 is 1 */
-    uint64_t bytes_per_s, ops_per_s;
-    uint64_t burst_bytes, burst_ops; /* 0: what the rate gives in a tenth of a second */
-};
-
 struct tenant {
     struct srv *srv;
     unsigned id; /* in srv->tenants, and ctl's number of it */
-    char name[SESS_NAME_MAX + 1];
-    struct tenant_limits limits;
+    const struct srv_tenant *cfg; /* name, limits */
     struct pst_store *store; /* topmost filter */
     struct fab *fab;
     struct shard *shards; /* shard.id counts over all tenants */

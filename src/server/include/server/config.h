@@ -72,6 +72,10 @@ struct srv_tenant {
     uint64_t burst_bytes, burst_ops;               /* 0: a tenth of a second's */
     uint64_t max_sessions, max_connections;        /* 0: the server's */
     uint64_t shards, buffer_memory;                /* never 0 */
+    /* An agent's: its credential at the server behind. NULL: the agent's own. */
+    const char *backend_token_file, *backend_cert, *backend_key;
+    struct pst_option *store_opts; /* the backend's, with these; not the server's own: that has srv_config.store_opts */
+    unsigned nstore_opts;
 };
 
 /* All strings belong to the struct. */
