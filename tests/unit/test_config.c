@@ -362,6 +362,79 @@ static void descriptions_have_no_secrets(void **state)
     srv_config_free(c);
 }
 
+static void tenants_are_read_and_checked(void **state)
+{
+#define BASE  "store: {url: 'local:/x'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"
+#define T(in) BASE "tenants:\n  - {name: t, containers: [a/b]" in "}\n"
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {BASE, "credentials[0].tenant: \"t\": is none of tenants"},
+        {BASE "tenants: [{containers: [a/b]}]\n", "line 3: tenants[0]: name is missing"},
+        {BASE "tenants: [{name: 'a b', containers: [a/b]}]\n", "tenants[0].name: \"a b\": must be"},
+        {BASE "tenants: [{name: default, containers: [a/b]}]\n", "is the server's own"},
+        {BASE "tenants:\n  - {name: t, containers: [a/b]}\n  - {name: t, containers: [a/b]}\n",
+         "line 5: tenants[1].name: \"t\": is there twice"},
+        {BASE "tenants:\n  - {name: t}\n", "tenants[0].containers: are missing"},
+        {BASE "tenants:\n  - name: t\n    containers:\n    - a/*\n    - '*'\n",
+         "line 7: tenants[0].containers[1]: \"*\": must be POOL/CONTAINER or POOL/*"},
+        {T(", quota: many"), "line 4: tenants[0].quota: \"many\": must be a size"},
+        {T(", quota: 1K"), "tenants[0].quota: \"1K\": must be a size from 64K"},
+        {T(", quota_objects: 0"), "tenants[0].quota_objects: \"0\": must be a number from 1"},
+        {T(", weight: 0"), "tenants[0].weight: \"0\": must be a number from 1 to 10000"},
+        {T(", burst: 1M"), "tenants[0].burst: \"1M\": needs rate"},
+        {T(", burst_ops: 10"), "tenants[0].burst_ops: \"10\": needs rate_ops"},
+        {T(", shards: 65"), "must be a number from 1 to 64"},
+        {T(", buffer_memory: 1M"), "must be a size from 4096K"},
+        {T(", backend_token_file: f"), "is for an agent"},
+        {T(", rat: 1M"), "rat"},
+        {T("") "  - {name: u, containers: [a/c]}\n", "tenants[1]: \"u\": has no credential"},
+        {"role: agent\nbackend: {url: 'penstock://h'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"
+         "tenants:\n  - {name: t, containers: [a/b]}\n",
+         "line 5: tenants[0]: \"t\": needs a credential of its own"},
+    };
+    struct srv_config *c = NULL;
+    const struct srv_tenant *t;
+    char err[400];
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_equal(load(bad[i].text, NULL, NULL, err, sizeof err), -EINVAL);
+        if (!strstr(err, bad[i].why))
+            fail_msg("\"%s\" does not say \"%s\"", err, bad[i].why);
+    }
+    assert_int_equal(load(BASE, NULL, NULL, err, sizeof err), -EINVAL);
+    assert_int_equal(load(T(", quota: 10G, quota_objects: 5, weight: 3, rate: 1M, burst: 2M, rate_ops: 100, burst_ops: 7, "
+                            "max_sessions: 2, max_connections: 4, shards: 2, buffer_memory: 32M, filters: [csum]"),
+                          NULL, &c, err, sizeof err),
+                     0);
+    assert_int_equal(c->ntenants, 2);
+    assert_string_equal(c->tenants[0].name, "default");
+    assert_int_equal(c->credentials[0].tenant, 1);
+    t = &c->tenants[1];
+    assert_true(t->quota_bytes == 10 * GiB && t->quota_objects == 5 && t->weight == 3);
+    assert_true(t->bytes_per_s == MiB && t->burst_bytes == 2 * MiB && t->ops_per_s == 100 && t->burst_ops == 7);
+    assert_true(t->max_sessions == 2 && t->max_connections == 4 && t->shards == 2 && t->buffer_memory == 32 * MiB);
+    assert_string_equal(t->filters[0], "csum");
+    assert_string_equal(t->containers[0], "a/b");
+    srv_config_free(c);
+
+    /* An agent goes to its server with the tenant's credential, and with no other. */
+    c = NULL;
+    assert_int_equal(load("role: agent\nbackend: {url: 'penstock://h', token_file: agent, ca: ca}\n"
+                          "credentials: [{name: c, cn: c, tenant: t}]\n"
+                          "tenants:\n  - {name: t, containers: [a/b], backend_token_file: own}\n",
+                          NULL, &c, err, sizeof err),
+                     0);
+    for (unsigned i = 0; i < c->tenants[1].nstore_opts; i++)
+        if (strcmp(c->tenants[1].store_opts[i].key, "purpose"))
+            assert_string_not_equal(c->tenants[1].store_opts[i].value, "agent");
+    assert_string_equal(c->tenants[1].store_opts[c->tenants[1].nstore_opts - 1].value, "own");
+    srv_config_free(c);
+#undef BASE
+#undef T
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,7 +442,7 @@ int main(void)
         cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
         cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
         cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
-        cmocka_unit_test(an_agent_has_a_backend_and_no_store),
+        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(tenants_are_read_and_checked),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

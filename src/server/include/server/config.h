@@ -1,5 +1,6 @@
 /*
- * The daemon's configuration: a YAML file (penstock.yaml(5)), and for every option of it a flag of `penstock serve`.
+ * The daemon's configuration: a YAML file (penstock.yaml(5)), and for every option of it but the tenants a flag of
+ * `penstock serve`.
  * Flags win over the file. Everything is checked before anything is opened; an error names the key, the value, what is
  * allowed, and the line of the file.
  */

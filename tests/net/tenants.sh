@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Two tenants and an administrator on one daemon: each sees its own containers, space ends at its quota, also after a
+# restart, and what is another's is answered as what is not there.
+. "$(dirname "$0")/../lib/serve.sh"
+
+head -c 24 /dev/urandom | base64 >"$T/a.token"
+head -c 24 /dev/urandom | base64 >"$T/b.token"
+chmod 600 "$T"/*.token
+cat >"$T/penstock.yaml" <<YAML
+store:
+  url: local:$T/store
+  options: [create=1, size=268435456]
+pools:
+  - {label: pa, mode: 777, containers: [{label: c, mode: 777}, {label: d, mode: 777}]}
+  - {label: pb, mode: 777, containers: [{label: c, mode: 777}]}
+  - {label: shared, mode: 777, containers: [{label: in, mode: 777}, {label: out, mode: 777}]}
+data: {shards: 1, buffer_memory: 16M}
+tenants:
+  - {name: anna, containers: [pa/*, shared/in], quota: 4M, quota_objects: 12, buffer_memory: 16M, max_connections: 8}
+  - {name: bert, containers: [pb/c, shared/in], weight: 3, rate: 1G, burst: 64M, buffer_memory: 16M,
+     filters: ["crypt:key_file=$T/bert.key"]}
+credentials:
+  - {name: anna, token_file: $T/a.token, uid: 1000, gid: 1000, tenant: anna}
+  - {name: bert, token_file: $T/b.token, uid: 1000, gid: 1000, tenant: bert}
+YAML
+head -c 32 /dev/urandom | od -An -tx1 -v | tr -d ' \n' >"$T/bert.key"
+chmod 600 "$T/bert.key"
+anna() { PENSTOCK_TOKEN_FILE=$T/a.token "$PENSTOCK" "$@"; }
+bert() { PENSTOCK_TOKEN_FILE=$T/b.token "$PENSTOCK" "$@"; }
+export -f anna bert
+export T PENSTOCK
+
+serve --config "$T/penstock.yaml"
+say "a listing shows ones own"
+[ "$(anna pool list "$SERVER" | awk 'NR > 1 { print $1 }' | xargs)" = "pa shared" ] || fail "$(anna pool list "$SERVER")"
+[ "$(bert pool list "$SERVER" | awk 'NR > 1 { print $1 }' | xargs)" = "pb shared" ] || fail "$(bert pool list "$SERVER")"
+[ "$(anna container list "$SERVER/shared" | grep -cE '\b(in|out)\b')" = 1 ] || fail "shared/out is listed"
+[ "$("$PENSTOCK" pool list "$SERVER" | awk 'NR > 1 { print $1 }' | xargs)" = "pa pb shared" ] || fail "the administrator"
+
+say "what is another's is not there, in the same words as what is not there"
+for there in pb/c shared/out; do
+    expect 4 anna ls "$SERVER/$there"
+    sed 's/container "[a-z]*"/X/' "$T/err" >"$T/one"
+    expect 4 anna ls "$SERVER/${there%/*}/none"
+    sed 's/container "[a-z]*"/X/' "$T/err" | cmp - "$T/one" || fail "$(cat "$T/one" "$T/err")"
+done
+for op in "pool create" "pool destroy"; do
+    expect 5 anna $op "$SERVER/pb"
+    sed 's/pb/X/g' "$T/err" >"$T/one"
+    expect 5 anna $op "$SERVER/none"
+    sed 's/none/X/g' "$T/err" | cmp - "$T/one" || fail "$op: $(cat "$T/one" "$T/err")"
+done
+expect 5 anna container create "$SERVER/shared/out"
+expect 5 anna container create "$SERVER/shared/none"
+
+say "bytes go in and out, encrypted by the tenant's own key"
+head -c 1000000 /dev/urandom >"$T/f"
+anna cp "$T/f" "$SERVER/pa/c/f"
+anna cp "$SERVER/pa/c/f" "$T/g" && cmp "$T/f" "$T/g"
+bert cp "$T/f" "$SERVER/pb/c/f"
+bert cp "$SERVER/pb/c/f" "$T/g" && cmp "$T/f" "$T/g"
+expect 1 "$PENSTOCK" cp "$SERVER/pb/c/f" "$T/h" # the administrator has no key
+cmp -s "$T/f" "$T/h" && fail "the server's own tenant read what is encrypted"
+
+say "space ends at the quota, over all containers, also after a restart"
+anna cp "$T/f" "$SERVER/pa/d/f2"
+anna cp "$T/f" "$SERVER/shared/in/f3"
+head -c 3000000 /dev/zero | tr '\0' x >"$T/big"
+expect 1 anna cp "$T/big" "$SERVER/pa/c/big"
+says "quota"
+anna rm "$SERVER/pa/c/big" 2>/dev/null || true
+bert cp "$T/big" "$SERVER/pb/c/big"
+drain
+serve --config "$T/penstock.yaml"
+expect 1 anna cp "$T/big" "$SERVER/pa/c/big"
+says "quota"
+anna rm "$SERVER/pa/c/big" 2>/dev/null || true
+anna rm "$SERVER/pa/d/f2"
+anna rm "$SERVER/pa/c/f"
+anna cp "$T/big" "$SERVER/pa/c/big"
+anna cp "$SERVER/pa/c/big" "$T/g" && cmp "$T/big" "$T/g"
+
+say "objects end at theirs"
+for i in $(seq 20); do anna mkdir "$SERVER/pa/c/d$i" 2>"$T/err" || break; done
+says "quota"
+[ "$i" -lt 12 ] || fail "$i directories"
+anna rm -r "$SERVER/pa/c/d1"
+anna mkdir "$SERVER/pa/c/e"
+drain
+echo passed
