@@ -147,6 +147,8 @@ void session_broken(struct session *s); /* lock held */
 void session_give_up_locked(struct session *s, uint64_t epoch);
 
 /* session_slots.c; lock held. -ETIMEDOUT. */
+/* Who it is to act for: cred, or root where cred is NULL and the session may act for all; NULL: for the session. */
+const struct pst_cred *session_cred(struct session *s, const struct pst_cred *cred);
 int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot, uint64_t *ret_seq);
 void session_slot_put(struct session *s, uint32_t slot, bool abandoned);
 

@@ -61,6 +61,17 @@ bool session_is_sound(const struct session *s, uint64_t epoch)
 
 /* ---- sending ---- */
 
+const struct pst_cred *session_cred(struct session *s, const struct pst_cred *cred)
+{
+    static const struct pst_cred root;
+    struct session_identity who;
+
+    if (cred)
+        return cred;
+    session_identity(s, &who);
+    return who.any_uid && who.uid ? &root : NULL;
+}
+
 static void fill_cred(const struct pst_cred *in, PB(Cred) *c)
 {
     c->uid = in->uid;
@@ -167,8 +178,8 @@ int session_call(struct session *s, struct session_call *c)
     uint32_t slot = 0;
     int r;
 
-    if (c->cred) {
-        fill_cred(c->cred, &cred);
+    if (session_cred(s, c->cred)) {
+        fill_cred(session_cred(s, c->cred), &cred);
         c->header->cred = &cred;
     }
     c->epoch = 0;
@@ -208,8 +219,8 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
     PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
     int r;
 
-    if (c->cred) {
-        fill_cred(c->cred, &cred);
+    if (session_cred(s, c->cred)) {
+        fill_cred(session_cred(s, c->cred), &cred);
         c->header->cred = &cred;
     }
     list_init(&a->link);

@@ -73,6 +73,7 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     uint32_t slot = 0;
     int r;
 
+    cred = session_cred(s, cred);
     if (cred) {
         c.uid = cred->uid;
         c.gid = cred->gid;

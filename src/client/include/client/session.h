@@ -63,7 +63,7 @@ int session_open(const struct session_config *cfg, const struct session_hooks *h
 void session_close(struct session *s);
 uint64_t session_timeout_ns(const struct session *s);
 
-/* Who requests without a cred act for. */
+/* Who requests without a cred act for; with any_uid for root, as a store's own callers do who name nobody. */
 struct session_identity {
     uint32_t uid, gid;
     bool any_uid;
