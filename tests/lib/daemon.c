@@ -149,6 +149,20 @@ void daemon_backend_kill(struct daemon *d)
     d->backend = 0;
 }
 
+static bool start_somewhere(struct daemon *d)
+{
+    for (int i = 0; i < 5; i++) { /* others look for free ports too */
+        d->port = free_port();
+        do { /* two shards: two ports in a row, and neither the control port */
+            d->data_port = free_port();
+        } while (d->data_port == d->port || d->data_port + 1 == d->port);
+        snprintf(d->base, sizeof d->base, "penstock://127.0.0.1:%d/", d->port);
+        if (daemon_again(d))
+            return true;
+    }
+    return false;
+}
+
 bool daemon_start(struct daemon *d, const char *program, const char *const *args)
 {
     *d = (struct daemon){.program = program, .dir = "/tmp/pst-daemon-XXXXXX"};
@@ -162,16 +176,17 @@ bool daemon_start(struct daemon *d, const char *program, const char *const *args
         if (!daemon_backend_again(d))
             return false;
     }
-    for (int i = 0; i < 5; i++) { /* others look for free ports too */
-        d->port = free_port();
-        do { /* two shards: two ports in a row, and neither the control port */
-            d->data_port = free_port();
-        } while (d->data_port == d->port || d->data_port + 1 == d->port);
-        snprintf(d->base, sizeof d->base, "penstock://127.0.0.1:%d/", d->port);
-        if (daemon_again(d))
-            return true;
-    }
-    return false;
+    return start_somewhere(d);
+}
+
+bool daemon_agent_start(struct daemon *d, const struct daemon *server, const char *const *args)
+{
+    *d = (struct daemon){.program = server->program, .dir = "/tmp/pst-daemon-XXXXXX", .backend_port = server->port};
+    if (!mkdtemp(d->dir))
+        return false;
+    for (int i = 0; args && args[i] && i < DAEMON_ARGS_MAX; i++)
+        d->args[i] = args[i];
+    return start_somewhere(d);
 }
 
 void daemon_kill(struct daemon *d)

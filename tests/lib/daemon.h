@@ -26,6 +26,8 @@ struct daemon {
  * it takes memory (data.export_listen), which PENSTOCK_PLACEMENT=exported then asks clients for. False: see the log.
  */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
+/* An agent in front of a daemon that runs, and goes on running without it. args: as above. */
+bool daemon_agent_start(struct daemon *d, const struct daemon *server, const char *const *args);
 /* With the same folder, ports and flags. */
 bool daemon_again(struct daemon *d);
 void daemon_kill(struct daemon *d);      /* SIGKILL */

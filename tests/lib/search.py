@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Looks for bytes that nobody may have: in a process's memory, in files, in packets.
 
-search.py capture FILE          packets of the loopback device of this network namespace go to FILE until SIGTERM
+search.py capture FILE [ADDRESS]
+         packets of the loopback device of this network namespace, from and to ADDRESS, go to FILE until SIGTERM
 search.py find PLACE... SECRET... MUST...
     PLACE    --pid N, --files DIRECTORY, --packets FILE
     SECRET   --secret NAME=HEX: must be in none of them
@@ -20,7 +21,8 @@ PACKETS_MAX = 1024 * MiB
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 
 
-def capture(path):
+def capture(path, address):
+    address = address and socket.inet_aton(address)
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     s.bind(("lo", 0))
     s.setsockopt(socket.SOL_SOCKET, 33, 256 * MiB)  # SO_RCVBUFFORCE
@@ -38,6 +40,8 @@ def capture(path):
                     break
                 continue
             if frm[2] == 4 or n > PACKETS_MAX:  # PACKET_OUTGOING: it comes once more
+                continue
+            if address and address not in (data[26:30], data[30:34]):
                 continue
             data = data[66:] if data[12:14] == b"\x08\x00" and data[23] == 6 else data  # a segment follows on the last one
             f.write(data)
@@ -109,4 +113,4 @@ def find(argv):
     return bad
 
 
-sys.exit(capture(sys.argv[2]) if sys.argv[1] == "capture" else find(sys.argv[2:]))
+sys.exit(capture(sys.argv[2], (sys.argv + [""])[3]) if sys.argv[1] == "capture" else find(sys.argv[2:]))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A real tree through a mount whose server compresses and encrypts, or that does so itself: it comes back byte for byte, after a
 # restart and under a new tenant key too; the store's files have neither planted plain text nor keys; another key is refused at
-# the door. With the filters in the host neither the server's memory nor what it is sent has any of that, and each side reads
-# what the other's filters wrote.
-# usage: filters.sh server|host
+# the door. With the filters in the host or in an agent neither the server's memory nor what it is sent has any of that; the
+# host's and the server's filters read what the other wrote.
+# usage: filters.sh server|host|agent
 . "$(dirname "$0")/../lib/mount.sh"
 need_fuse
 WHERE=$1 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -12,6 +12,7 @@ MNT=$T/mnt
 FILTERS=(--filter compress:alg=zstd --filter "crypt:key_file=$T/key")
 # on_server, on_host FILTERS...: what of them belongs there, in $OURS
 on_server() { [ "$WHERE" = server ] && OURS=("$@") || OURS=(); }
+on_agent() { [ "$WHERE" = agent ] && OURS=("$@") || OURS=(); }
 on_host() { [ "$WHERE" = host ] && OURS=("$@") || OURS=(); }
 PLANTED=penstock-planted-plain-text-0123456789
 
@@ -27,8 +28,22 @@ ln -s bash "$T/tree/symbolic link"
 truncate -s 20M "$T/tree/sparse"
 printf x | dd of="$T/tree/sparse" bs=1 seek=10000000 conv=notrunc status=none
 
-on_server "${FILTERS[@]}"
-start_server "${OURS[@]}"
+serve_with() {
+    on_server "$@"
+    serve_store "${OURS[@]}"
+    on_agent "$@"
+    [ -z "$BACKEND" ] || serve_agent "${OURS[@]}"
+    wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
+}
+end_server() {
+    [ -z "$BACKEND" ] || { kill "$AGENT_PID"; wait "$AGENT_PID" || fail "the agent ended badly"; }
+    kill "$SERVER_PID"
+    wait "$SERVER_PID" || fail "the server ended badly"
+}
+SERVER=127.0.0.1:$(free_port) BACKEND=
+[ "$WHERE" != agent ] || BACKEND=127.0.0.3:$(free_port)
+mkdir "$T/server-store"
+serve_with "${FILTERS[@]}"
 URL=penstock://$SERVER/default/default
 mount_it() { on_host "$@"; mnt "$URL" "$MNT" "${OURS[@]}"; }
 mount_it "${FILTERS[@]}"
@@ -53,15 +68,6 @@ getfattr -d -m - "$MNT/tree/bash" 2>/dev/null | grep -q penstock && fail "the he
 [ "$(stat -c %b "$MNT/tree/sub dir/text")" -lt 4000 ] || fail "text of 3 MB takes $(stat -c %b "$MNT/tree/sub dir/text") sectors"
 [ "$(stat -c %b "$MNT/tree/sparse")" -lt 100 ] || fail "the hole is not one"
 
-serve_with() {
-    on_server "$@"
-    serve_store "${OURS[@]}"
-    wait_for 20 "$PENSTOCK" status "penstock://$SERVER" || fail "the server did not start"
-}
-end_server() {
-    kill "$SERVER_PID"
-    wait "$SERVER_PID" || fail "the server ended badly"
-}
 restart() {
     umnt "$MNT"
     end_server
@@ -119,12 +125,12 @@ refused --filter "crypt:key_file=$T/key"
 serve_with --filter "crypt:key_file=$T/key2"
 mount_it --filter "crypt:key_file=$T/key2"
 diff -r --no-dereference "$T/tree" "$MNT/tree"
-[ "$WHERE" = host ] || exit 0
+[ "$WHERE" != server ] || exit 0
 
-say "the filters in the host: what the server can know"
+say "the filters are not in the server: what the server can know"
 hex() { od -An -v -tx1 "$@" | tr -d ' \n'; }
 umnt "$MNT"
-python3 "$HERE/../lib/search.py" capture "$T/packets" >"$T/capture.out" &
+python3 "$HERE/../lib/search.py" capture "$T/packets" ${BACKEND:+"${BACKEND%:*}"} >"$T/capture.out" &
 CAPTURE=$!
 PIDS+=("$CAPTURE")
 wait_for 5 grep -q ready "$T/capture.out" || fail "nothing captures packets"
@@ -145,6 +151,7 @@ python3 "$HERE/../lib/search.py" find --pid "$SERVER_PID" --files "$T/server-sto
     --must "a name=$(printf a-name-that-it-does-know | hex)" || fail "the server has what it must not have"
 umnt "$MNT"
 end_server
+[ "$WHERE" = host ] || exit 0
 
 say "each side reads what the other's filters wrote"
 KEY2=(--filter "crypt:key_file=$T/key2")
