@@ -209,7 +209,7 @@ static void every_channel_wakes_its_program(void **state)
         int i = (int)(n % 3);
         struct uroce_wc wc;
         if (n == ROUNDS / 2)
-            poll(NULL, 0, 20); /* the lead may go over */
+            poll(NULL, 0, 200); /* the lead may go over */
         uroce_req_notify_cq(cq[(n + 1) % 3], 0);
         node_recv(&b, theirs[i], 0, LEN, n);
         node_send(&a, mine[i], UROCE_WR_SEND, 0, 100, NULL, 0, n);

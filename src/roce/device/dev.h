@@ -35,6 +35,7 @@
 #define DEV_CM_MADS       512      /* messages of the communication manager that wait; more are lost, as on a wire */
 #define DEV_COLD_NS       10000000u /* an address that nothing came to or went from for so long */
 #define DEV_COLD_LOOK_NS  50000u    /* is not looked at more often than that by a program that polls */
+#define DEV_LOOKED_NS     20000u    /* ports that were looked at so lately are not by who posts, or asks for an event */
 #define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
@@ -91,8 +92,11 @@ struct dev_cm_mad {
     uint8_t bytes[WIRE_MAD_BYTES];
 };
 
-/* Who drives: a program that polls, posts, has armed a channel that leads, or was woken by one; or else. */
-enum dev_hand { DEV_POLL, DEV_POST, DEV_ARM, DEV_WOKEN, DEV_OTHER };
+/*
+ * Who drives: a program that polls, posts, asks for an event, has armed a channel that leads, or was woken by one; or
+ * else.
+ */
+enum dev_hand { DEV_POLL, DEV_POST, DEV_EVENT, DEV_ARM, DEV_WOKEN, DEV_OTHER };
 
 /* acks.c; dev->lock */
 struct dev_acks {
@@ -168,7 +172,7 @@ struct uroce_device {
     atomic_uint bursts;             /* drives that received a good part of a run */
     unsigned bursts_lingered;       /* the helper's own */
     atomic_uint received;           /* packets */
-    uint64_t cold_ns;               /* when all ports were last looked at; lock */
+    uint64_t looked_ns, cold_ns;    /* when ports were last looked at, and those that are idle; lock */
     struct dev_lead lead;
     atomic_bool unfinished;         /* a poll's drive ended with more to do, which nothing else tells */
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
@@ -361,8 +365,8 @@ void dev_drive_posted(struct uroce_device *dev);
 void dev_drive_helper(struct uroce_device *dev);
 /* The same from a program's own poll: the helper thread stands back for a while. */
 void dev_drive_polled(struct uroce_device *dev);
-/* The same by a program that was woken, perhaps by a packet. */
-void dev_drive_woken(struct uroce_device *dev);
+/* The same by one that asks for an event of a channel that leads. */
+void dev_drive_event(struct uroce_device *dev);
 /* The same by one that will be woken by packets: theirs are not looked for. */
 void dev_drive_armed(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */

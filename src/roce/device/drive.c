@@ -60,6 +60,14 @@ static bool ports_rx(struct uroce_device *dev, uint64_t now, bool cold, int *add
     return more;
 }
 
+/* Whether packets are looked for. What a port has read and not handed out (unfinished) nothing tells of. */
+static bool may_look(const struct uroce_device *dev, uint64_t now, enum dev_hand hand)
+{
+    if (hand == DEV_POLL || hand > DEV_ARM || atomic_load(&dev->unfinished))
+        return true;
+    return hand != DEV_ARM && now - dev->looked_ns >= DEV_LOOKED_NS;
+}
+
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
     bool more = false;
@@ -67,11 +75,14 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     answer_bells(dev, now);
     if (hand == DEV_POST) /* before the look for packets, which takes its time */
         dev_acks_send(dev, now, hand, 0);
-    if (hand != DEV_ARM)
+    bool look = may_look(dev, now, hand);
+    if (look) {
+        dev->looked_ns = now;
         more |= ports_rx(dev, now, false, &got);
+    }
     if (dev->nlinks)
         more |= dev_links_rx(dev, now, &got);
-    if (hand != DEV_ARM && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_ARM))) {
+    if (look && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_ARM))) {
         dev->cold_ns = now;
         more |= ports_rx(dev, now, true, &got);
     }
@@ -86,7 +97,7 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     more |= dev_cm_in(dev, now);
     dev_meet_tick(dev, now);
     /* No time-out while answers wait to be read: whoever slept long is late, not its peers. */
-    if (!more && qp_engine_deadline(dev->engine) <= now)
+    if (look && !more && qp_engine_deadline(dev->engine) <= now)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
     more |= dev_acks_send(dev, now, hand, got);
@@ -101,8 +112,10 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     if (hand == DEV_POLL)
         atomic_store_explicit(&dev->polled_ns, begun, memory_order_relaxed);
     bool more = dev_work(dev, begun, hand);
-    for (int i = 1; i < DEV_ROUNDS && more; i++)
+    for (int i = 1; i < DEV_ROUNDS && more; i++) {
+        atomic_store(&dev->unfinished, true);
         more = dev_work(dev, now_ns(), hand);
+    }
     if (more) {
         qp_engine_tick(dev->engine, now_ns());
         dev_tx_all(dev, now_ns());
@@ -153,14 +166,14 @@ void dev_drive_posted(struct uroce_device *dev)
     drive(dev, DEV_POST);
 }
 
-void dev_drive_woken(struct uroce_device *dev)
+void dev_drive_event(struct uroce_device *dev)
 {
-    drive(dev, DEV_WOKEN);
+    drive(dev, atomic_load(&dev->lead.armed) ? DEV_WOKEN : DEV_EVENT);
 }
 
 void dev_drive_armed(struct uroce_device *dev)
 {
-    drive(dev, atomic_load(&dev->unfinished) ? DEV_WOKEN : DEV_ARM);
+    drive(dev, DEV_ARM);
 }
 
 void dev_drive_helper(struct uroce_device *dev)

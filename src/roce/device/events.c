@@ -114,7 +114,7 @@ int uroce_get_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, void 
     if (r)
         return r;
     if (atomic_load(&ch->leads))
-        dev_drive_woken(dev);
+        dev_drive_event(dev);
     else
         dev_drive(dev);
     r = take_cq_event(ch, ret_cq, ret_context);

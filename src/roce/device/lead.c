@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
-#define TAKE_OVER_NS (10 * NSEC_PER_MSEC) /* whoever has not armed for so long may lose the lead */
+#define TAKE_OVER_NS (100 * NSEC_PER_MSEC) /* whoever has not armed for so long may lose the lead */
 #define DOUBT_NS     (10 * NSEC_PER_MSEC)
 #define IDLE_LOOKS   4
 
