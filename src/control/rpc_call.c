@@ -237,6 +237,7 @@ static void on_close(void *owner, bool ok)
         c->cancelled = true;
         pthread_cond_broadcast(&c->room);
         pthread_mutex_unlock(&c->mu);
+        rpc_later_hurry(c);
         if (tell && c->m && c->m->on_cancel)
             c->m->on_cancel(c, c->s->cfg.user);
     }
@@ -272,19 +273,26 @@ static void drain(struct rpc_call *c)
     }
 }
 
-static void run_handler(struct rpc_call *c, grpc_byte_buffer *in)
+void rpc_call_handled(struct rpc_call *c, grpc_byte_buffer *in, uint64_t later_ns)
 {
-    grpc_slice msg;
-
-    if (!c->m->quick)
-        rpc_may_block();
-    if (rpc_bytes_read(in, &msg)) {
-        c->m->on_message(c, GRPC_SLICE_START_PTR(msg), GRPC_SLICE_LENGTH(msg), c->s->cfg.user);
-        grpc_slice_unref(msg);
-    } else {
-        rpc_finish(c, -EBADMSG, "damaged message");
+    if (later_ns) {
+        bool now;
+        pthread_mutex_lock(&c->mu);
+        now = c->cancelled || rpc_later_add(c, in, later_ns) < 0; /* without memory: a limit is not worth a failure */
+        pthread_mutex_unlock(&c->mu);
+        if (!now)
+            return;
+        rpc_handle(c, in, true);
     }
     grpc_byte_buffer_destroy(in);
+    scoped_lock(&c->mu);
+    c->running--;
+    if (c->draining)
+        drain(c);
+    else if (c->half_closed)
+        half_close(c);
+    else if (c->m->kind == RPC_BIDI)
+        arm_recv(c);
 }
 
 static void on_recv(void *owner, bool ok)
@@ -307,16 +315,9 @@ static void on_recv(void *owner, bool ok)
     }
     pthread_mutex_unlock(&c->mu);
     if (run) {
-        run_handler(c, in);
-        pthread_mutex_lock(&c->mu);
-        c->running--;
-        if (c->draining)
-            drain(c);
-        else if (c->half_closed)
-            half_close(c);
-        else if (c->m->kind == RPC_BIDI)
-            arm_recv(c);
-        pthread_mutex_unlock(&c->mu);
+        if (!c->m->quick)
+            rpc_may_block();
+        rpc_call_handled(c, in, rpc_handle(c, in, false));
     } else if (in) {
         grpc_byte_buffer_destroy(in);
     }

@@ -98,8 +98,29 @@ struct rpc_queue {
     pthread_t watcher;
 };
 
+#define RPC_LATER_THREADS 4u
+
+/* A message that was put off. */
+struct rpc_put_off {
+    struct list link;
+    struct rpc_call *call; /* counted */
+    grpc_byte_buffer *in;
+    uint64_t at_ns;
+};
+
+/* See rpc_later.c. */
+struct rpc_later {
+    pthread_mutex_t mu;
+    pthread_cond_t changed; /* the first of `all`, stop */
+    struct list all;
+    pthread_t threads[RPC_LATER_THREADS];
+    unsigned nthreads;
+    bool stop;
+};
+
 struct rpc_server {
     struct rpc_server_config cfg;
+    struct rpc_later later;
     grpc_server *srv;
     struct rpc_queue queues[RPC_MAX_QUEUES];
     uint32_t nqueues, nwatchers;
@@ -156,6 +177,20 @@ struct rpc_call **rpc_calls_hold(struct rpc_server *s, size_t *ret_n);
 void rpc_call_idle(struct rpc_call *c);
 /* Ends a stream once its replies are out. */
 void rpc_call_drain(struct rpc_call *c);
+
+/* ---- messages that are put off (rpc_later.c) ---- */
+
+void rpc_later_init(struct rpc_later *l);
+void rpc_later_stop(struct rpc_later *l); /* nothing waits any more */
+void rpc_later_done(struct rpc_later *l);
+/* Runs the handler of a message. 0, or the time at which it wants it again. */
+uint64_t rpc_handle(struct rpc_call *c, grpc_byte_buffer *in, bool again);
+/* 0: takes `in`, and holds the call. */
+int rpc_later_add(struct rpc_call *c, grpc_byte_buffer *in, uint64_t at_ns);
+/* The call is cancelled: what it has put off is handled now, and finds that out. Takes later.mu. */
+void rpc_later_hurry(struct rpc_call *c);
+/* rpc_call.c: what follows a handler: rpc_handle's time is heeded, or the message is done with, and so freed. */
+void rpc_call_handled(struct rpc_call *c, grpc_byte_buffer *in, uint64_t later_ns);
 
 /* ---- credentials (rpc_tls.c) ---- */
 

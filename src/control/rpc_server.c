@@ -126,6 +126,7 @@ int rpc_server_new(const struct rpc_server_config *cfg, struct rpc_server **ret)
     pthread_mutex_init(&s->mu, NULL);
     pthread_cond_init(&s->changed, NULL);
     list_init(&s->calls);
+    rpc_later_init(&s->later);
     s->down = (struct rpc_tag){on_down, s};
     accept_guard_start();
     rpc_init();
@@ -240,6 +241,7 @@ void rpc_server_stop(struct rpc_server *s, uint32_t grace_ms)
     while (!s->is_down || s->ncalls)
         pthread_cond_wait(&s->changed, &s->mu);
     pthread_mutex_unlock(&s->mu);
+    rpc_later_stop(&s->later);
     /* The queue goes after the last call that uses it, the server after the queue's threads. */
     for (uint32_t i = 0; i < s->nqueues; i++)
         grpc_completion_queue_shutdown(s->queues[i].cq);
@@ -279,6 +281,7 @@ void rpc_server_free(struct rpc_server *s)
     }
     for (unsigned i = 0; i < s->ntls; i++)
         rpc_server_tls_free(s->tls[i]);
+    rpc_later_done(&s->later);
     pthread_mutex_destroy(&s->mu);
     pthread_cond_destroy(&s->changed);
     free(s->threads);

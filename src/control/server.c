@@ -39,14 +39,17 @@ static void on_unary(struct rpc_call *c, const void *msg, size_t len, void *user
     struct ctl_req q;
     int r;
 
-    atomic_fetch_add(&s->requests, 1);
+    if (!rpc_was_later())
+        atomic_fetch_add(&s->requests, 1);
     ctl_req_init(&q, s, c);
     r = handle(&q, rpc_method_arg(c), msg, len, &out);
     if (!r) {
         packed = malloc(protobuf_c_message_get_packed_size(out) + 1);
         r = packed ? 0 : -ENOMEM;
     }
-    if (r) {
+    if (q.later) {
+        /* Nothing was done: it comes again. */
+    } else if (r) {
         atomic_fetch_add(&s->failed, 1);
         rpc_finish_as(c, q.code ? q.code : errs_code(r), r, *q.text ? q.text : NULL);
     } else {

@@ -16,6 +16,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->tenant = NULL;
     q->sc = NULL;
     q->cont = NULL;
+    q->later = false;
     q->code = RPC_OK;
     q->text[0] = 0;
     q->cred.ngroups = 0;
@@ -45,6 +46,8 @@ int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
 int ctl_result(struct ctl_req *q, int r)
 {
     once_end(&q->once); /* before the client hears of it, and uses the slot again */
+    if (q->later)
+        return r;
     return r < 0 && q->sess && !sess_alive(q->sess) ? ctl_fail(q, -ESTALE, "the session has ended") : r;
 }
 
@@ -164,14 +167,30 @@ static int take_id(struct ctl_req *q, const PB(RequestId) * rid)
     return rid->sequence ? take_turn(q, rid) : 0;
 }
 
+static int identify(struct ctl_req *q, const PB(Cred) * cred, const PB(RequestId) * rid)
+{
+    /* The id first: what fails from here on, no earlier try does afterwards. */
+    int r = rid ? take_id(q, rid) : 0;
+    return r ? r : take_cred(q, cred);
+}
+
 int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid)
 {
     int r = ctl_need_session(q, id);
+    return r ? r : identify(q, cred, rid);
+}
 
-    /* The id first: what fails from here on, no earlier try does afterwards. */
-    if (!r && rid)
-        r = take_id(q, rid);
-    return r ? r : take_cred(q, cred);
+/* Within the tenant's limits. -EINPROGRESS: the request is put off. */
+static int take_share(struct ctl_req *q)
+{
+    const struct ctl_hooks *h = &q->s->hooks;
+    uint64_t at = h->turn && !rpc_was_later() ? h->turn(h->user, sess_ident(q->sess)->tenant) : 0;
+
+    if (at <= now_ns())
+        return 0;
+    q->later = true;
+    rpc_later(at);
+    return -EINPROGRESS;
 }
 
 int ctl_need_header(struct ctl_req *q, const PB(Header) * h)
@@ -180,7 +199,11 @@ int ctl_need_header(struct ctl_req *q, const PB(Header) * h)
 
     if (!h)
         return ctl_fail(q, -EINVAL, "no header");
-    r = ctl_need_cred(q, h->session, h->cred, h->request_id);
+    r = ctl_need_session(q, h->session);
+    if (!r)
+        r = take_share(q);
+    if (!r)
+        r = identify(q, h->cred, h->request_id);
     if (r)
         return r;
     q->sc = sess_cont_get(q->s->sess, q->sess, h->container);

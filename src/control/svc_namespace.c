@@ -646,9 +646,14 @@ void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user)
         ctl_req_done(&q);
         return;
     }
-    atomic_fetch_add(&s->requests, 1);
+    if (!rpc_was_later())
+        atomic_fetch_add(&s->requests, 1);
     out.tag = in->tag;
     r = stream_one(&q, in, &out);
+    if (q.later) {
+        ctl_req_done(&q);
+        return;
+    }
     if (r) {
         atomic_fetch_add(&s->failed, 1);
         out.error = (char *)errs_name(r);

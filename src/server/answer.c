@@ -79,6 +79,7 @@ void req_answered(struct req *r)
 {
     struct conn *c = r->conn;
 
+    turn_end(r);
     c->unanswered--;
     atomic_fetch_sub_explicit(&c->shard->unanswered, 1, memory_order_relaxed);
     req_unref(r);
@@ -102,6 +103,7 @@ void req_finish(struct req *r)
     int e;
 
     once_end(&r->once); /* before the client hears of it, and uses the slot again */
+    turn_end(r);        /* and not when he takes the answer, which may be never */
     r->reply.msgno = r->dp.msgno;
     r->reply.tag = r->dp.tag;
     r->reply.opcode = r->dp.opcode;

@@ -2,6 +2,7 @@
 #include "config_rows.h"
 
 #include "base/parse.h"
+#include "qos/bucket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -85,6 +86,12 @@ const struct option_row config_rows[] = {
         T(data.export_memory), V(export_memory), 16 * MiB, 1024 * GiB),
     ROW("max-connections", "N", "data connections at once", "data.max_connections", K_UINT, T(data.max_connections),
         V(max_connections), 1, 1000000),
+    ROW("limit-bytes", "SIZE", "bytes a second that clients may read and write together; default no limit",
+        "limits.bytes", K_SIZE, T(limits.bytes), V(limit_bytes), 4 * KiB, QOS_RATE_MAX),
+    ROW("limit-ops", "N", "requests a second, of data and of names; default no limit", "limits.operations", K_UINT,
+        T(limits.operations), V(limit_ops), 1, 1000000000),
+    ROW("window", "SIZE", "bytes of requests in the store at once, where there are limits or tenants; default 4M",
+        "limits.window", K_SIZE, T(limits.window), V(window_bytes), 64 * KiB, 1 * GiB),
     ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin][,tenant=NAME]",
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
@@ -432,6 +439,7 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->backend.timeout_ms = SRV_BACKEND_MS;
     c->max_connections = SRV_CONNECTIONS;
     c->data_spin_us = SRV_SPIN_US;
+    c->window_bytes = SRV_WINDOW;
     c->data_buffer_bytes = SRV_BUFFER_BYTES;
     c->data_buffer_memory = SRV_BUFFER_MEMORY;
     c->export_memory = SRV_EXPORT_MEMORY;

@@ -133,7 +133,8 @@ int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
     if (!c->tenants)
         return -ENOMEM;
     c->tenants[c->ntenants++] = (struct srv_tenant){
-        .name = "default", .weight = 1, .shards = c->data_shards, .buffer_memory = c->data_buffer_memory};
+        .name = "default", .weight = 1, .shards = c->data_shards, .buffer_memory = c->data_buffer_memory,
+        .bytes_per_s = c->limit_bytes, .ops_per_s = c->limit_ops};
     if (v->tenants_count >= SRV_TENANTS_MAX)
         return config_bad(c, NULL, "tenants", NULL, "are more than 255", err, err_size);
     for (unsigned i = 0; i < v->tenants_count; i++) {

@@ -45,6 +45,9 @@ struct text_tenant {
     char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections, *shards,
         *buffer_memory, *backend_token_file, *backend_cert, *backend_key;
 };
+struct text_limits {
+    char *bytes, *operations, *window;
+};
 struct text_metrics {
     char *listen;
 };
@@ -62,6 +65,7 @@ struct text_values {
     unsigned credentials_count;
     struct text_tenant *tenants;
     unsigned tenants_count;
+    struct text_limits limits;
     struct text_metrics metrics;
     char *log, *user, *drain;
 };

@@ -123,6 +123,12 @@ static const cyaml_schema_field_t tenant_fields[] = {
 };
 static const cyaml_schema_value_t tenant_entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct text_tenant, tenant_fields)};
+static const cyaml_schema_field_t limits_fields[] = {
+    STR("bytes", struct text_limits, bytes),
+    STR("operations", struct text_limits, operations),
+    STR("window", struct text_limits, window),
+    CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t metrics_fields[] = {
     STR("listen", struct text_metrics, listen),
     CYAML_FIELD_END,
@@ -137,6 +143,7 @@ static const cyaml_schema_field_t top_fields[] = {
     MAP("data", struct text_values, data, data_fields),
     SEQ("credentials", struct text_values, credentials, credential_entry),
     SEQ("tenants", struct text_values, tenants, tenant_entry),
+    MAP("limits", struct text_values, limits, limits_fields),
     MAP("metrics", struct text_values, metrics, metrics_fields),
     STR("log", struct text_values, log),
     STR("user", struct text_values, user),

@@ -99,6 +99,12 @@ static void on_metrics(void *user, pst_stat_fn fn, void *arg)
     stats_emit(user, fn, arg);
 }
 
+static uint64_t on_turn(void *user, uint32_t tenant)
+{
+    struct srv *srv = user;
+    return srv->turns ? share_reserve(&srv->tenants[tenant].share, 1) : 0;
+}
+
 /* ---- the store ---- */
 
 static int make_pools(struct srv *srv, char *err, size_t err_size)
@@ -243,7 +249,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .tenants = tenants,
         .ntenants = srv->ntenants,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_metrics},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_metrics, on_turn},
     };
 
     if (!listen || !creds || !tenants)
@@ -268,6 +274,31 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
 
 /* ---- tenants ---- */
 
+/* Where somebody may be in another's way, or has a limit. */
+static int start_turns(struct srv *srv, char *err, size_t err_size)
+{
+    bool wanted = srv->ntenants > 1;
+    int r = 0;
+
+    srv_each_tenant(srv, t)
+        wanted = wanted || t->cfg->bytes_per_s || t->cfg->ops_per_s;
+    if (wanted)
+        r = turns_new(srv->cfg->window_bytes, &srv->turns);
+    srv_each_tenant(srv, t) {
+        const struct srv_tenant *l = t->cfg;
+        const struct qos_limits q = {.weight = (uint32_t)l->weight,
+                                     .bytes_per_s = l->bytes_per_s,
+                                     .ops_per_s = l->ops_per_s,
+                                     .burst_bytes = l->burst_bytes,
+                                     .burst_ops = l->burst_ops};
+        if (wanted && r == 0)
+            r = turns_add(srv->turns, &t->share, &q);
+    }
+    if (r < 0)
+        snprintf(err, err_size, "the tenants' shares cannot be set up: %s", err_text(r));
+    return r;
+}
+
 static int start_tenants(struct srv *srv, char *err, size_t err_size)
 {
     unsigned shards = 0;
@@ -281,6 +312,9 @@ static int start_tenants(struct srv *srv, char *err, size_t err_size)
         t->srv = srv;
         t->cfg = &srv->cfg->tenants[t - srv->tenants];
         t->id = (unsigned)(t - srv->tenants);
+    }
+    r = start_turns(srv, err, err_size);
+    srv_each_tenant(srv, t) {
         if (r == 0)
             r = tenant_open_store(t, err, err_size);
         if (r == 0)
@@ -356,6 +390,7 @@ static void close_all(struct srv *srv)
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
     srv_each_tenant(srv, t)
         tenant_close(t);
+    turns_free(srv->turns);
     free(srv->tenants);
     pst_store_close(srv->store);
     free(srv);

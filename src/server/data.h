@@ -13,6 +13,7 @@
 #include "fabric/fabric.h"
 #include "server/server.h"
 #include "tenant.h"
+#include "turn.h"
 
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -56,6 +57,8 @@ struct shard {
     struct list conns;
     struct list waiting; /* requests that wait for buffers, in order */
     struct list held;    /* requests that wait for the end of an earlier try of theirs */
+    struct list asking;  /* requests that wait for their turn: any order */
+    struct turn_box turns;
     struct list backlog; /* store operations that wait for room in the queue, in order */
     struct list free_reqs;
     uint32_t nfree_reqs;
@@ -101,12 +104,13 @@ struct part {
  * buffers go back with it.
  */
 struct req {
-    struct list link; /* shard.waiting, shard.held, conn.unsent or shard.free_reqs */
+    struct list link; /* shard.waiting, .held, .asking or .free_reqs, or conn.unsent */
     struct conn *conn;
     struct dp_request dp; /* payload is not valid after the message's callback */
     struct sess_cont *cont;
     int checked; /* what check_request said */
     struct once once;
+    struct turn turn;
     uint64_t start_ns;
     uint32_t refs, nparts, nbufs, ops_left, rmas_left;
     bool failed, answered;
@@ -169,6 +173,8 @@ void req_run(struct req *r);
 void req_drop_waiting(struct conn *c);
 void req_start_waiting(struct shard *s);
 void req_retry_held(struct shard *s);
+/* Goes on with those whose turn it is: how many. */
+int req_take_turns(struct shard *s);
 void req_op_done(struct pst_op *op);
 void req_submit_backlog(struct shard *s);
 
@@ -212,6 +218,7 @@ struct srv {
     struct pst_store *store; /* what the tenants share: the engine, and the filters for all of them */
     struct tenant *tenants;  /* the first one is the server's own */
     unsigned ntenants;
+    struct turns *turns; /* NULL: no limits, and a single tenant */
     struct ctl_server *ctl;
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;

@@ -4,15 +4,15 @@
  * A recorded change is the newest try of its slot first (control/once.h): it may wait for an earlier one's end (held), or
  * be overtaken by a later one before it is in the store, and then ends without effect and without an answer.
  *
- *   READ           buffers -> store reads each part -> RMA writes to the client -> answer
- *   WRITE          buffers -> RMA reads from the client -> one store write -> answer
- *   CHUNK_READ     buffers -> one store read -> RMA writes -> answer
+ *   READ           buffers -> turn -> store reads each part -> RMA writes to the client -> answer
+ *   WRITE          buffers -> RMA reads from the client -> turn -> one store write -> answer
+ *   CHUNK_READ     buffers -> turn -> one store read -> RMA writes -> answer
  *   CHUNK_REPLACE  as WRITE
  *
  * With EXPORTED the client's memory is mapped here: the bytes are copied from or to the buffers instead of RMA, or, for a
  * store that only moves them (pst_store_moves_only), it works in that memory, without buffers.
  *
- *   the others     store operation -> answer
+ *   the others     turn -> store operation -> answer
  *
  * All buffers of a request are taken at once, in the order of arrival: nobody holds some while it waits for more. The
  * answer is sent after the RMA writes were begun, on the same connection, so it arrives after their bytes (fabric.h).
@@ -161,6 +161,37 @@ static void submit_parts(struct req *r)
     req_unref(r);
 }
 
+static void to_store(struct req *r)
+{
+    if (r->dp.opcode == DP_READ && !r->in_place)
+        submit_parts(r);
+    else
+        submit_whole(r);
+}
+
+/* All that the request needs of its client and of its own tenant is there. */
+static void ask_turn(struct req *r)
+{
+    struct shard *s = r->conn->shard;
+
+    if (turn_ask(r, &s->tenant->share, req_has_data(r) ? r->dp.length : 0))
+        to_store(r);
+    else
+        list_push_back(&s->asking, &r->link);
+}
+
+int req_take_turns(struct shard *s)
+{
+    struct req *r;
+    int n = 0;
+
+    for (; (r = turn_next(s)); n++) {
+        list_del(&r->link);
+        to_store(r);
+    }
+    return n;
+}
+
 /* ---- memory that the client exported (export.c) ---- */
 
 /* Finds the memory of all segments. False: the client named what it does not have, and its connection ends. */
@@ -216,7 +247,7 @@ static void start_in_place(struct req *r)
     p->offset = 0;
     p->len = (uint32_t)r->dp.length;
     p->got = 0;
-    submit_whole(r);
+    ask_turn(r);
 }
 
 /* ---- the client's side ---- */
@@ -232,7 +263,7 @@ static void rma_done(struct fab_rma *rma, int err)
         if (r->failed || !r->conn->fab)
             req_finish(r);
         else
-            submit_whole(r);
+            ask_turn(r);
     }
     req_unref(r);
 }
@@ -294,7 +325,7 @@ static void fetch(struct req *r)
         if (r->failed)
             req_finish(r);
         else
-            submit_whole(r);
+            ask_turn(r);
     }
     req_unref(r);
 }
@@ -416,16 +447,13 @@ static bool take_buffers(struct req *r)
 
 static void start_with_buffers(struct req *r)
 {
-    if (req_is_write(r) && req_is_inline(r) && r->dp.length > 0) {
-        memcpy(r->parts[0].buf->data, r->stash ? r->stash : r->dp.payload, r->dp.length);
-        submit_whole(r);
-    } else if (req_is_write(r) && r->dp.length > 0) {
+    if (req_is_write(r) && r->dp.length > 0 && !req_is_inline(r)) {
         fetch(r);
-    } else if (r->dp.opcode == DP_READ) {
-        submit_parts(r);
-    } else {
-        submit_whole(r);
+        return;
     }
+    if (req_is_write(r) && r->dp.length > 0)
+        memcpy(r->parts[0].buf->data, r->stash ? r->stash : r->dp.payload, r->dp.length);
+    ask_turn(r);
 }
 
 void req_start_waiting(struct shard *s)
@@ -454,6 +482,7 @@ void req_drop_waiting(struct conn *c)
 {
     drop_from(&c->shard->waiting, c);
     drop_from(&c->shard->held, c);
+    drop_from(&c->shard->asking, c);
 }
 
 /* The message's bytes are only lent: keeps them for a request that waits. */
@@ -506,7 +535,7 @@ static void go_on(struct req *r)
     } else {
         r->nparts = 1;
         r->part.req = r;
-        submit_whole(r);
+        ask_turn(r);
     }
 }
 

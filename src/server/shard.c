@@ -12,7 +12,7 @@
 
 #define REAP_BATCH 64
 /* What a held request waits for may end in another shard, which does not tell. */
-#define HELD_RETRY_MS 2
+#define HELD_RETRY_NS (2 * NSEC_PER_MSEC)
 /* After the last answer of a drain: the time for it to leave. */
 #define DRAIN_LINGER_NS (20 * NSEC_PER_MSEC)
 
@@ -174,6 +174,7 @@ static void close_all(struct shard *s)
         conn_end(list_entry(it, struct conn, link));
     for (int i = 0; s->queue && i < 1000 && !idle_conns(s); i++) {
         fab_progress(s->fab, 10 * NSEC_PER_MSEC);
+        req_take_turns(s); /* of connections that have not ended yet */
         req_submit_backlog(s);
         reap(s, 0, &n);
     }
@@ -203,19 +204,34 @@ static void read_mailbox(struct shard *s)
         conn_drop_dead_sessions(s);
 }
 
+/* For nanoseconds; UINT64_MAX: as long as nothing happens. */
+static uint64_t sleep_at_most(struct shard *s)
+{
+    uint64_t until = turn_deadline(s), now, ns = UINT64_MAX;
+
+    if (until != UINT64_MAX) {
+        now = now_ns();
+        ns = until > now ? until - now : 0;
+    }
+    return list_empty(&s->held) ? ns : min_u64(ns, HELD_RETRY_NS);
+}
+
 static void sleep_until_work(struct shard *s)
 {
     struct pollfd p[FAB_FDS_MAX + 2];
     int fds[FAB_FDS_MAX], n = 0, nfab;
+    struct timespec t;
+    uint64_t ns = sleep_at_most(s);
 
-    if (!fab_arm(s->fab))
+    if (ns == 0 || !fab_arm(s->fab))
         return;
     nfab = fab_fds(s->fab, fds, FAB_FDS_MAX);
     for (int i = 0; i < nfab; i++)
         p[n++] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     p[n++] = (struct pollfd){.fd = pst_queue_fd(s->queue), .events = POLLIN};
     p[n++] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-    poll(p, (nfds_t)n, list_empty(&s->held) ? -1 : HELD_RETRY_MS);
+    t = (struct timespec){(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+    ppoll(p, (nfds_t)n, ns == UINT64_MAX ? NULL : &t, NULL);
     if (p[n - 1].revents)
         read_mailbox(s);
 }
@@ -236,6 +252,7 @@ static void serve(struct shard *s)
         req_submit_backlog(s);
         req_start_waiting(s);
         req_retry_held(s);
+        events += req_take_turns(s);
         reap(s, 0, &n); /* last: what was submitted has to be on its way before a sleep */
         if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
             read_mailbox(s);
@@ -281,6 +298,8 @@ int shard_start(struct tenant *t, unsigned id, struct shard *s, char *err, size_
     list_init(&s->conns);
     list_init(&s->waiting);
     list_init(&s->held);
+    list_init(&s->asking);
+    turn_box_init(&s->turns);
     list_init(&s->backlog);
     list_init(&s->free_reqs);
     pthread_mutex_init(&s->lock, NULL);

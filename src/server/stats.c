@@ -151,6 +151,8 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
     fn(user, "penstock_exports_bytes", "", "And how many bytes.", false, (double)mapped);
     emit_latency(&t, fn, user);
     emit_connections(srv, fn, user);
+    srv_each_tenant(srv, x)
+        share_emit(&x->share, x->cfg->name, fn, user);
     fn(user, "penstock_uptime_seconds", "", "Since the daemon's start.", false,
        (double)(now_ns() - srv->start_ns) / (double)NSEC_PER_SEC);
 }

@@ -12,6 +12,7 @@
 #include "control/service.h"
 #include "fabric/fabric.h"
 #include "server/config.h"
+#include "turn.h"
 
 #include <stdatomic.h>
 
@@ -22,6 +23,7 @@ struct tenant {
     struct srv *srv;
     unsigned id; /* in srv->tenants, and ctl's number of it */
     const struct srv_tenant *cfg; /* name, limits */
+    struct share share;
     struct pst_store *store; /* topmost filter */
     struct fab *fab;
     struct shard *shards; /* shard.id counts over all tenants */

@@ -185,6 +185,18 @@ void *rpc_data(struct rpc_call *c)
     return c->data;
 }
 
+/* No request of a fuzzer's has a limit. */
+bool rpc_was_later(void)
+{
+    return false;
+}
+
+void rpc_later(uint64_t at_ns)
+{
+    (void)at_ns;
+    abort();
+}
+
 bool rpc_addr_is_local(const char *addr)
 {
     (void)addr;

@@ -49,6 +49,22 @@ static void on_hang_cancel(struct rpc_call *c, void *user)
     atomic_fetch_add(&cancels, 1);
 }
 
+/* Put off by so many milliseconds as the message says, then an echo. */
+static atomic_uint put_off, put_off_again;
+static void on_put_off(struct rpc_call *c, const void *msg, size_t len, void *user)
+{
+    uint32_t ms;
+    (void)user;
+    memcpy(&ms, msg, sizeof ms);
+    if (!rpc_was_later()) {
+        rpc_later(now_ns() + ms * NSEC_PER_MSEC);
+        atomic_fetch_add(&put_off, 1);
+        return;
+    }
+    atomic_fetch_add(&put_off_again, 1);
+    rpc_reply(c, msg, len);
+}
+
 struct later {
     struct rpc_call *c;
     char msg[16];
@@ -159,6 +175,7 @@ static const struct rpc_method methods[] = {
     {.path = M("Fail"), .kind = RPC_UNARY, .on_message = on_fail},
     {.path = M("Hang"), .kind = RPC_UNARY, .on_message = on_hang, .on_cancel = on_hang_cancel},
     {.path = M("Later"), .kind = RPC_UNARY, .on_message = on_later},
+    {.path = M("PutOff"), .kind = RPC_UNARY, .on_message = on_put_off},
     {.path = M("Deadline"), .kind = RPC_UNARY, .on_message = on_deadline},
     {.path = M("Forbidden"), .kind = RPC_UNARY, .on_message = on_echo},
     {.path = M("Count"), .kind = RPC_SERVER_STREAM, .on_message = on_count},

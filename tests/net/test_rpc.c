@@ -171,6 +171,78 @@ static void calls_are_bounded(void **state)
     rpc_result_done(&r);
 }
 
+/* More than the server has threads, so that a thread each would not do. */
+#define PUT_OFF 20
+
+static void *put_off_call(void *ms)
+{
+    struct rpc_result r;
+    uint64_t t0 = now_ns();
+    uint32_t n = (uint32_t)(uintptr_t)ms;
+    assert_int_equal(call("PutOff", &n, sizeof n, &r), 0);
+    assert_true(r.len == sizeof n && !memcmp(r.data, &n, sizeof n));
+    assert_true(now_ns() - t0 >= n * NSEC_PER_MSEC);
+    rpc_result_done(&r);
+    return NULL;
+}
+
+static void *put_off_for_ever(void *k)
+{
+    struct rpc_result r;
+    uint32_t n = 3600 * 1000;
+    int e = rpc_unary(ch, M("PutOff"), &n, sizeof n, 0, k, &r);
+    assert_true(e == -ECANCELED || e == -ENOTCONN); /* the server's end */
+    return NULL;
+}
+
+static void what_is_put_off_comes_at_its_time_and_holds_no_thread(void **state)
+{
+    struct rpc_cancel *k[PUT_OFF];
+    struct rpc_result r;
+    pthread_t t[PUT_OFF], ever[PUT_OFF];
+    (void)state;
+    atomic_store(&put_off, 0);
+    atomic_store(&put_off_again, 0);
+    for (int i = 0; i < PUT_OFF; i++) {
+        pthread_create(&t[i], NULL, put_off_call, (void *)(uintptr_t)(i % 7 * 10));
+        k[i] = rpc_cancel_new();
+        pthread_create(&ever[i], NULL, put_off_for_ever, k[i]);
+    }
+    while (atomic_load(&put_off) < 2 * PUT_OFF)
+        usleep(1000);
+    assert_int_equal(call("Echo", "x", 1, &r), 0);
+    rpc_result_done(&r);
+    for (int i = 0; i < PUT_OFF; i++)
+        pthread_join(t[i], NULL);
+    assert_int_equal(atomic_load(&put_off_again), PUT_OFF);
+    for (int i = 0; i < PUT_OFF; i++) { /* they are handled at once */
+        rpc_cancel_fire(k[i]);
+        pthread_join(ever[i], NULL);
+        rpc_cancel_free(k[i]);
+    }
+    while (atomic_load(&put_off_again) < 2 * PUT_OFF)
+        usleep(1000);
+}
+
+static void stopping_does_not_wait_for_what_is_put_off(void **state)
+{
+    struct rpc_cancel *k = rpc_cancel_new();
+    struct rpc_result r;
+    uint32_t n = 3600 * 1000;
+    pthread_t t;
+    (void)state;
+    atomic_store(&put_off, 0);
+    pthread_create(&t, NULL, put_off_for_ever, k);
+    while (!atomic_load(&put_off))
+        usleep(1000);
+    rpc_server_stop(srv, 50);
+    assert_int_equal(rpc_server_calls(srv), 0);
+    rpc_cancel_fire(k);
+    pthread_join(t, NULL);
+    assert_int_equal(rpc_unary(ch, M("PutOff"), &n, sizeof n, 0, NULL, &r), -ENOTCONN);
+    rpc_cancel_free(k);
+}
+
 static void *hang(void *ret)
 {
     return (void *)(intptr_t)rpc_unary(ch, M("Hang"), "", 0, 0, NULL, ret);
@@ -255,6 +327,8 @@ int main(void)
         RPC_TEST(no_server_is_enotconn),
         RPC_TEST(a_call_without_a_message_is_ended),
         RPC_TEST(calls_are_bounded),
+        RPC_TEST(what_is_put_off_comes_at_its_time_and_holds_no_thread),
+        RPC_TEST(stopping_does_not_wait_for_what_is_put_off),
         RPC_TEST(stopping_cancels_what_does_not_end),
         cmocka_unit_test(addresses_are_checked),
         RPC_TEST(a_server_that_was_not_started_is_freed),

@@ -93,6 +93,14 @@ void rpc_server_prefer(int listener);
 /* From a quick method's handler, before it may wait for long: another thread looks for events from now on. */
 void rpc_may_block(void);
 
+/*
+ * From a handler that returns without having answered: it is called again with the same message at this time (now_ns's
+ * clock), or at once when the call is cancelled, and no thread waits meanwhile. rpc_was_later: this is the second time;
+ * a message is put off once.
+ */
+void rpc_later(uint64_t at_ns);
+bool rpc_was_later(void);
+
 /* Any thread. After the call is finished or cancelled they do nothing (rpc_send: -ECANCELED). */
 void rpc_reply(struct rpc_call *c, const void *msg, size_t len); /* unary: the reply and OK */
 /* err: 0 or -errno by errs.h; text follows the name in the details (NULL: none). Queued messages are sent first. */

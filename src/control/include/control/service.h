@@ -76,6 +76,8 @@ struct ctl_hooks {
     void (*connections)(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg);
     void (*facts)(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg);
     void (*metrics)(void *user, pst_stat_fn fn, void *arg);
+    /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
+    uint64_t (*turn)(void *user, uint32_t tenant);
 };
 
 struct ctl_config {

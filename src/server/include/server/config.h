@@ -28,6 +28,7 @@
 #define SRV_BUFFER_MEMORY  (64 * MiB) /* all buffers of one shard */
 #define SRV_EXPORT_MEMORY  (4 * GiB)  /* clients' memory mapped here, all together; a quarter for each credential */
 #define SRV_SPIN_US        20u
+#define SRV_WINDOW         (4 * MiB) /* enough for a disk to be busy */
 
 #define SRV_BACKEND_MS     30000u /* how long an agent's requests wait for its backend */
 
@@ -113,6 +114,8 @@ struct srv_config {
 
     const char *export_listen; /* path of a Unix socket; NULL: no memory is taken */
     uint64_t export_memory;
+    uint64_t limit_bytes, limit_ops; /* a second, of the server's own tenant; 0: none */
+    uint64_t window_bytes;           /* qos_config.window_cost */
 
     const char *metrics_listen; /* NULL: off */
     enum log_level log;
