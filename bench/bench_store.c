@@ -138,7 +138,10 @@ static void prepare(struct job *j, unsigned id)
 
     j->id = id;
     j->lat = malloc(LAT_MAX * sizeof *j->lat);
-    j->mem = aligned_alloc(4096, bytes);
+    if (o.async) /* known to the data connections, and handed over where a daemon takes memory */
+        check("memory", pst_buf_alloc(fs, bytes, &j->reg, (void **)&j->mem));
+    else
+        j->mem = aligned_alloc(4096, bytes);
     if (!j->lat || !j->mem)
         die("memory", -ENOMEM, "");
     for (size_t i = 0; i < bytes; i++) /* no two blocks alike, and touched */
@@ -146,8 +149,6 @@ static void prepare(struct job *j, unsigned id)
     snprintf(path, sizeof path, "/%s-%u", o.file, id);
     check("open", pst_open(fs, path, o.write ? O_RDWR | O_CREAT : O_RDONLY, 0644, &j->file));
     check("event queue", pst_eq_create(fs, (unsigned)o.depth, &j->eq));
-    if (o.async)
-        check("register", pst_buf_register(fs, j->mem, bytes, &j->reg));
     warm_up(j);
 }
 
@@ -182,7 +183,8 @@ static void measure(pid_t server)
         pst_buf_unregister(j->reg);
         pst_eq_destroy(j->eq);
         check("close", pst_close(j->file));
-        free(j->mem);
+        if (!o.async)
+            free(j->mem);
         free(j->lat);
     }
     sort_u32(lat, n);

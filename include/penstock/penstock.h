@@ -335,8 +335,13 @@ int pst_aio_cancel(struct pst_eq *eq, void *cookie);
  */
 int pst_buf_register(struct pst_fs *fs, void *addr, size_t size, struct pst_buf **ret_buf);
 /*
- * After it returned 0 no peer can reach the memory. -EBUSY while operations on it are under way: the registration
- * stays. NULL is allowed.
+ * New memory that is known so, page aligned, of a multiple of 4096 bytes. Where a daemon of the same machine takes memory
+ * (data.export_listen) it is handed to it, and the daemon places the bytes: then a child of fork shares it. -ENOMEM, -ENOSPC.
+ */
+int pst_buf_alloc(struct pst_fs *fs, size_t size, struct pst_buf **ret_buf, void **ret_addr);
+/*
+ * After it returned 0 no peer can reach the memory; what pst_buf_alloc made is gone. -EBUSY while operations on it are
+ * under way: it stays. NULL is allowed.
  */
 int pst_buf_unregister(struct pst_buf *buf);
 

@@ -88,21 +88,20 @@ static void *run_job(void *arg)
     struct job *j = arg;
     const struct bench *b = j->b;
     cleanup_free struct slot *slots = calloc(b->depth, sizeof *slots);
-    cleanup_free char *memory = aligned_alloc(4096, (b->size * b->depth + 4095) / 4096 * 4096);
     struct pst_file *f = NULL;
     struct pst_eq *eq = NULL;
     struct pst_buf *reg = NULL;
     char path[4300];
+    void *memory;
     int e;
 
     j->latency = malloc(LATENCIES_MAX * sizeof *j->latency);
-    j->err = slots && memory && j->latency ? 0 : -ENOMEM;
+    j->err = slots && j->latency ? pst_buf_alloc(b->fs, (b->size * b->depth + 4095) / 4096 * 4096, &reg, &memory) : -ENOMEM;
     snprintf(path, sizeof path, "%s/bench-%u", b->dir, j->id);
     if (j->err == 0) {
         memset(memory, (int)j->id + 1, b->size * b->depth);
         for (uint64_t i = 0; i < b->depth; i++)
-            slots[i].iov = (struct iovec){memory + i * b->size, b->size};
-        pst_buf_register(b->fs, memory, (b->size * b->depth + 4095) / 4096 * 4096, &reg); /* without it: copies */
+            slots[i].iov = (struct iovec){(char *)memory + i * b->size, b->size};
         j->err = pst_open(b->fs, path, O_RDWR, 0, &f);
     }
     if (j->err == 0)

@@ -4,10 +4,13 @@
  */
 #include "api.h"
 
+#include "fabric/export.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 
 #define EQ_DEPTH_MAX 65536u
 #define AIO_PARTS    64
@@ -36,6 +39,9 @@ struct pst_eq {
 
 struct pst_buf {
     struct mem_region *region;
+    void *mine; /* of pst_buf_alloc: unmapped at the end */
+    size_t size;
+    int fd; /* memfd; -1 */
     uint64_t fork_gen;
 };
 
@@ -337,8 +343,41 @@ int pst_buf_register(struct pst_fs *fs, void *addr, size_t size, struct pst_buf 
         free(b);
         return (int)api_result("pst_buf_register", NULL, r);
     }
+    b->mine = NULL;
     b->fork_gen = fs->k->c->fork_gen;
     *ret_buf = b;
+    return 0;
+}
+
+int pst_buf_alloc(struct pst_fs *fs, size_t size, struct pst_buf **ret_buf, void **ret_addr)
+{
+    struct pst_buf *b;
+    void *p = MAP_FAILED;
+    int r = 0, fd = -1;
+
+    if (!fs || !size || size % 4096 || !ret_buf || !ret_addr)
+        return (int)api_result("pst_buf_alloc", NULL, -EINVAL);
+    if (!api_mine(fs->k))
+        return (int)api_result("pst_buf_alloc", NULL, -ECHILD);
+    b = calloc(1, sizeof *b);
+    if (b && (!pst_store_wants_shared(fs->k->c->store) || export_memory_new(size, &p, &fd) < 0))
+        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    r = p == MAP_FAILED ? -ENOMEM : mem_add(p, size, false, &b->region);
+    if (r < 0) {
+        if (p != MAP_FAILED)
+            munmap(p, size);
+        if (fd >= 0)
+            close(fd);
+        free(b);
+        return (int)api_result("pst_buf_alloc", NULL, r);
+    }
+    b->region->fd = fd;
+    b->mine = p;
+    b->size = size;
+    b->fd = fd;
+    b->fork_gen = fs->k->c->fork_gen;
+    *ret_buf = b;
+    *ret_addr = p;
     return 0;
 }
 
@@ -349,6 +388,11 @@ int pst_buf_unregister(struct pst_buf *buf)
     if (!buf)
         return 0;
     r = fork_is_mine(buf->fork_gen) ? mem_remove(buf->region) : -ECHILD;
+    if (r == 0 && buf->mine) {
+        munmap(buf->mine, buf->size);
+        if (buf->fd >= 0)
+            close(buf->fd);
+    }
     if (r == 0)
         free(buf);
     return (int)api_result("pst_buf_unregister", NULL, r);

@@ -527,16 +527,18 @@ static void many_operations_are_under_way_at_once(void **state)
     free(r);
 }
 
-static void registered_memory_carries_the_bytes(void **state)
+static void carry_bytes(struct pst_fs *fs, bool alloc)
 {
-    struct pst_fs *fs = *state;
     size_t size = 4 * MiB;
-    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *copy = malloc(size);
-    struct pst_file *f = api_open_new(fs, "/f", O_DIRECT);
+    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *q = p, *copy = malloc(size);
+    struct pst_file *f = api_open_new(fs, alloc ? "/a" : "/f", O_DIRECT);
     struct pst_buf *b;
     struct rng g;
 
-    assert_int_equal(pst_buf_register(fs, p, size, &b), 0);
+    if (alloc)
+        assert_int_equal(pst_buf_alloc(fs, size, &b, (void **)&p), 0);
+    else
+        assert_int_equal(pst_buf_register(fs, p, size, &b), 0);
     rng_seed(&g, 6);
     rng_fill(&g, p, size);
     memcpy(copy, p, size);
@@ -547,11 +549,26 @@ static void registered_memory_carries_the_bytes(void **state)
     assert_int_equal(pst_pread(f, p + 5, 100000, 4097), 100000); /* any place in it */
     assert_memory_equal(p + 5, copy + 4097, 100000);
     assert_int_equal(pst_buf_unregister(b), 0);
-    assert_int_equal(pst_pread(f, p, size, 0), size);
-    assert_memory_equal(p, copy, size);
+    assert_int_equal(pst_pread(f, q, size, 0), size);
+    assert_memory_equal(q, copy, size);
     assert_int_equal(pst_close(f), 0);
-    munmap(p, size);
+    munmap(q, size);
     free(copy);
+}
+
+static void registered_memory_carries_the_bytes(void **state)
+{
+    carry_bytes(*state, false);
+}
+
+static void memory_of_the_library_carries_the_bytes(void **state)
+{
+    struct pst_buf *b;
+    void *p;
+
+    carry_bytes(*state, true);
+    assert_int_equal(pst_buf_alloc(*state, 4095, &b, &p), -EINVAL);
+    assert_int_equal(pst_buf_alloc(*state, 0, &b, &p), -EINVAL);
 }
 
 static void directories_and_the_whole_are_synced(void **state)
@@ -589,6 +606,7 @@ int api_run_cases(void)
         T(holes_are_punched_found_and_reserved),
         T(many_operations_are_under_way_at_once),
         T(registered_memory_carries_the_bytes),
+        T(memory_of_the_library_carries_the_bytes),
         T(directories_and_the_whole_are_synced),
     };
 
