@@ -14,6 +14,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->call = c;
     q->sess = NULL;
     q->tenant = NULL;
+    sess_on_behalf(0);
     q->sc = NULL;
     q->cont = NULL;
     q->later = false;
@@ -110,6 +111,7 @@ int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id)
     if (!q->sess)
         return ctl_fail(q, -ESTALE, "no such session, or its lease is over: open a new one");
     q->tenant = &q->s->tenants[sess_ident(q->sess)->tenant];
+    sess_on_behalf(sess_ident(q->sess)->tenant);
     if (!same_peer(q, sess_ident(q->sess))) {
         sess_refuse(q->s->sess, REFUSE_FOREIGN);
         return ctl_fail(q, -EPERM, "the session belongs to another credential");
@@ -222,6 +224,19 @@ bool ctl_is_admin(const struct ctl_req *q)
 int ctl_need_admin(struct ctl_req *q)
 {
     if (ctl_is_admin(q))
+        return 0;
+    sess_refuse(q->s->sess, REFUSE_ADMIN);
+    return ctl_fail(q, -EPERM, "only an administrator's credential may do this");
+}
+
+bool ctl_is_operator(const struct ctl_req *q)
+{
+    return q->tenant == q->s->tenants && ctl_is_admin(q);
+}
+
+int ctl_need_operator(struct ctl_req *q)
+{
+    if (ctl_is_operator(q))
         return 0;
     sess_refuse(q->s->sess, REFUSE_ADMIN);
     return ctl_fail(q, -EPERM, "only an administrator's credential may do this");

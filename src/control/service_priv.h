@@ -123,6 +123,9 @@ int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cr
 int ctl_need_header(struct ctl_req *q, const PB(Header) * h);
 bool ctl_is_admin(const struct ctl_req *q);
 int ctl_need_admin(struct ctl_req *q);
+/* An administrator of the whole server: one of its own tenant. */
+bool ctl_is_operator(const struct ctl_req *q);
+int ctl_need_operator(struct ctl_req *q);
 /* A name of 1..max bytes without NUL, as a string. -EINVAL, -ENAMETOOLONG, -ENOMEM. */
 int ctl_name(struct ctl_req *q, ProtobufCBinaryData b, size_t max, const char **ret);
 PB(Attr) * ctl_attr(struct ctl_req *q, const struct pst_attr *a); /* NULL: no memory */

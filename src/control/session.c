@@ -41,9 +41,23 @@ const char *refusal_name(enum refusal r)
     return (unsigned)r < REFUSALS ? names[r] : "?";
 }
 
+static _Thread_local uint32_t on_behalf;
+
+void sess_on_behalf(uint32_t tenant)
+{
+    on_behalf = tenant;
+}
+
 void sess_refuse(struct sess_table *t, enum refusal r)
 {
     atomic_fetch_add_explicit(&t->refused[r], 1, memory_order_relaxed);
+    if (on_behalf < SESS_TENANTS_MAX)
+        atomic_fetch_add_explicit(&t->refused_of[on_behalf][r], 1, memory_order_relaxed);
+}
+
+uint64_t sess_refused_of(const struct sess_table *t, uint32_t tenant, enum refusal r)
+{
+    return tenant < SESS_TENANTS_MAX ? atomic_load_explicit(&t->refused_of[tenant][r], memory_order_relaxed) : 0;
 }
 
 uint64_t sess_refused(const struct sess_table *t, enum refusal r)
@@ -162,6 +176,22 @@ void sess_table_free(struct sess_table *t)
 
 /* ---- sessions ---- */
 
+/* Needs mu. */
+static uint32_t count_of(const struct sess_table *t, uint32_t tenant)
+{
+    uint32_t n = 0;
+
+    list_for_each(it, &t->sessions)
+        n += list_entry(it, struct sess, link)->who.tenant == tenant;
+    return n;
+}
+
+/* Needs mu. */
+static bool tenant_is_full(const struct sess_table *t, const struct sess_ident *who)
+{
+    return who->tenant_sessions && count_of(t, who->tenant) >= who->tenant_sessions;
+}
+
 int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_ns, struct sess **ret)
 {
     struct sess *s = calloc(1, sizeof *s);
@@ -185,7 +215,7 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
     pthread_mutex_lock(&t->mu);
     do {
         rng_secret(s->id, sizeof s->id);
-        r = t->nsessions >= t->lim.sessions ? -EUSERS : idmap_add(&t->by_id, sess_id_key(s->id), s);
+        r = t->nsessions >= t->lim.sessions || tenant_is_full(t, who) ? -EUSERS : idmap_add(&t->by_id, sess_id_key(s->id), s);
     } while (r == -EEXIST);
     if (!r) {
         list_push_back(&t->sessions, &s->link);
@@ -289,6 +319,12 @@ uint32_t sess_count(struct sess_table *t)
 {
     scoped_lock(&t->mu);
     return t->nsessions;
+}
+
+uint32_t sess_count_of(struct sess_table *t, uint32_t tenant)
+{
+    scoped_lock(&t->mu);
+    return count_of(t, tenant);
 }
 
 void sess_each(struct sess_table *t, void (*fn)(const struct sess *s, void *arg), void *arg)

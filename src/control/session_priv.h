@@ -16,6 +16,7 @@ struct sess_table {
     struct sess_limits lim;
     struct sess_hooks hooks;
     _Atomic uint64_t refused[REFUSALS], generation;
+    _Atomic uint64_t refused_of[SESS_TENANTS_MAX][REFUSALS];
 
     pthread_mutex_t mu;   /* guards all below, and what sessions and containers hold */
     struct list sessions; /* the living, oldest first */

@@ -128,13 +128,13 @@ static int do_revoke(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    only = ctl_is_admin(q) ? NULL : q->sess;
+    only = ctl_is_operator(q) ? NULL : q->sess;
     switch (in->what_case) {
     case PENSTOCK__V1__REVOKE_REQUEST__WHAT_TARGET_SESSION:
         if (in->target_session.len != SESS_ID_BYTES)
             return ctl_fail(q, -EINVAL, "a session id has %u bytes", SESS_ID_BYTES);
         if (only && memcmp(in->target_session.data, sess_id(q->sess), SESS_ID_BYTES))
-            return ctl_need_admin(q);
+            return ctl_need_operator(q);
         out->keys = sess_revoke_session(q->s->sess, in->target_session.data, in->target_session.len);
         if (q->s->hooks.session_revoked)
             q->s->hooks.session_revoked(q->s->hooks.user, in->target_session.data);

@@ -40,6 +40,8 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
     snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
     snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
     ret->tenant = c->tenant;
+    ret->tenant_sessions = q->s->tenants[c->tenant].in.sessions;
+    sess_on_behalf(c->tenant);
     ret->uid = c->uid;
     ret->gid = c->gid;
     ret->any_uid = c->any_uid;

@@ -13,6 +13,7 @@ struct gather {
     void **items;
     size_t n, cap, bytes;
     bool own_only; /* connections: of the asking session */
+    bool all;      /* and of all tenants */
     int err;
 };
 
@@ -70,6 +71,11 @@ static void add_backend_fact(void *arg, const char *key, const char *value)
     add_fact(arg, name, value);
 }
 
+static bool several(const struct ctl_server *s)
+{
+    return s->ntenants > 1;
+}
+
 /* Whose connection it is, from the session table. */
 struct whose {
     const uint8_t *id;
@@ -94,6 +100,8 @@ static void add_connection(void *arg, const struct ctl_connection *c)
 
     if (g->own_only && memcmp(c->session, sess_id(g->q->sess), SESS_ID_BYTES))
         return;
+    if (!g->all && c->tenant != sess_ident(g->q->sess)->tenant)
+        return;
     m = gather_add(g, sizeof *m, 200);
     if (!m)
         return;
@@ -109,6 +117,8 @@ static void add_connection(void *arg, const struct ctl_connection *c)
     m->requests = c->requests;
     m->bytes_in = c->bytes_in;
     m->bytes_out = c->bytes_out;
+    if (several(g->q->s))
+        m->tenant = text_of(g, g->q->s->tenants[c->tenant].in.name);
     m->bytes_exported = c->bytes_exported;
     m->placement = text_of(g, c->placement);
 }
@@ -120,13 +130,18 @@ static int do_status(struct ctl_req *q, const void *in_, void *out_)
     struct ctl_server *s = q->s;
     struct gather facts = {.q = q}, conns = {.q = q};
     int r = ctl_need_cred(q, in->session, NULL, NULL);
+    uint32_t tenant;
 
     if (r)
         return r;
+    tenant = sess_ident(q->sess)->tenant;
+    if (tenant)
+        add_fact(&facts, "tenant", q->tenant->in.name);
     pst_store_describe(q->tenant->in.st, s->far_store ? add_backend_fact : add_fact, &facts);
     if (s->hooks.facts)
-        s->hooks.facts(s->hooks.user, add_fact, &facts);
+        s->hooks.facts(s->hooks.user, tenant, add_fact, &facts);
     conns.own_only = !ctl_is_admin(q);
+    conns.all = ctl_is_operator(q);
     if (s->hooks.connections)
         s->hooks.connections(s->hooks.user, add_connection, &conns);
     out->version = (char *)PENSTOCK_VERSION;
@@ -136,16 +151,62 @@ static int do_status(struct ctl_req *q, const void *in_, void *out_)
     out->n_facts = facts.n;
     out->connections = (PB(Connection) **)conns.items;
     out->n_connections = conns.n;
-    out->sessions = sess_count(s->sess);
+    out->sessions = ctl_is_operator(q) ? sess_count(s->sess) : sess_count_of(s->sess, tenant);
     return facts.err ? facts.err : conns.err;
 }
 
 /* ---- metrics ---- */
 
-void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
+static void emit_refused(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *arg)
 {
-    char labels[64];
+    for (enum refusal r = 0; r < REFUSALS; r++) {
+        char labels[64];
+        snprintf(labels, sizeof labels, "reason=\"%s\"", refusal_name(r));
+        fn(arg, "penstock_refused_total", labels, "requests refused, by reason", true,
+           (double)(tenant == CTL_ALL ? sess_refused(s->sess, r) : sess_refused_of(s->sess, tenant, r)));
+    }
+}
 
+/* What there is of each tenant. */
+static void emit_tenant(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *arg)
+{
+    fn(arg, "penstock_sessions", "", "sessions that are open", false, sess_count_of(s->sess, tenant));
+    emit_refused(s, tenant, fn, arg);
+    pst_store_stats(s->tenants[tenant].in.st, fn, arg);
+    if (s->hooks.metrics)
+        s->hooks.metrics(s->hooks.user, tenant, fn, arg);
+}
+
+/* A tenant's figure among the server's: under another name, so that sums stay right. */
+struct labelled {
+    pst_stat_fn fn;
+    void *arg;
+    const char *tenant;
+};
+
+static void add_label(void *arg, const char *name, const char *labels, const char *help, bool counter, double value)
+{
+    static const char ours[] = "penstock_", tenants[] = "penstock_tenant_";
+    const struct labelled *l = arg;
+    char n[120], k[200];
+    bool named = !strncmp(name, tenants, sizeof tenants - 1);
+
+    /* Latencies have a hundred series: they are told of the whole server, and to the tenant itself. */
+    if (strncmp(name, ours, sizeof ours - 1) || strstr(name, "_seconds"))
+        return;
+    if (!strncmp(labels, "tenant=", 7)) /* has its label, and was told with the server's */
+        return;
+    snprintf(n, sizeof n, "%s%s", tenants, name + (named ? sizeof tenants : sizeof ours) - 1);
+    snprintf(k, sizeof k, "tenant=\"%s\"%s%s", l->tenant, *labels ? "," : "", labels);
+    l->fn(l->arg, n, k, help, counter, value);
+}
+
+void ctl_metrics(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *arg)
+{
+    if (tenant != CTL_ALL) {
+        emit_tenant(s, tenant, fn, arg);
+        return;
+    }
     fn(arg, "penstock_sessions", "", "sessions that are open", false, sess_count(s->sess));
     fn(arg, "penstock_control_calls", "", "control calls under way", false, rpc_server_calls(s->rpc));
     fn(arg, "penstock_dropped_connections_total", "", "connections closed for want of descriptors (ulimit -n)", true,
@@ -153,14 +214,12 @@ void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg)
     fn(arg, "penstock_control_requests_total", "", "control requests handled", true, (double)atomic_load(&s->requests));
     fn(arg, "penstock_control_errors_total", "", "control requests that ended with an error", true,
        (double)atomic_load(&s->failed));
-    for (enum refusal r = 0; r < REFUSALS; r++) {
-        snprintf(labels, sizeof labels, "reason=\"%s\"", refusal_name(r));
-        fn(arg, "penstock_refused_total", labels, "requests refused, by reason", true,
-           (double)sess_refused(s->sess, r));
-    }
+    emit_refused(s, CTL_ALL, fn, arg);
     pst_store_stats(s->tenants[0].in.st, fn, arg);
     if (s->hooks.metrics)
-        s->hooks.metrics(s->hooks.user, fn, arg);
+        s->hooks.metrics(s->hooks.user, CTL_ALL, fn, arg);
+    for (uint32_t i = 1; i < s->ntenants; i++)
+        emit_tenant(s, i, add_label, &(struct labelled){fn, arg, s->tenants[i].in.name});
 }
 
 static void add_metric(void *arg, const char *name, const char *labels, const char *help, bool counter, double value)
@@ -183,11 +242,11 @@ static int do_metrics(struct ctl_req *q, const void *in_, void *out_)
     const PB(MetricsRequest) *in = in_;
     PB(MetricsReply) *out = out_;
     struct gather g = {.q = q};
-    int r = ctl_need_session(q, in->session);
+    int r = ctl_need_cred(q, in->session, NULL, NULL);
 
     if (r)
         return r;
-    ctl_metrics(q->s, add_metric, &g);
+    ctl_metrics(q->s, ctl_is_operator(q) || !several(q->s) ? CTL_ALL : sess_ident(q->sess)->tenant, add_metric, &g);
     out->metrics = (PB(Metric) **)g.items;
     out->n_metrics = g.n;
     return g.err;
@@ -202,7 +261,7 @@ static int do_backup(struct ctl_req *q, const void *in_, void *out_)
 
     (void)out_;
     if (!r)
-        r = ctl_need_admin(q);
+        r = ctl_need_operator(q);
     if (!r && in->directory[0] != '/')
         r = ctl_fail(q, -EINVAL, "the directory must be an absolute path");
     if (!r && s->far_store)
@@ -216,11 +275,64 @@ static int do_backup(struct ctl_req *q, const void *in_, void *out_)
     return r;
 }
 
+/* ---- tenants ---- */
+
+static int add_pool(const struct pst_pool_info *p, void *arg)
+{
+    PB(Tenant) *t = arg;
+    t->used_bytes += p->used_bytes;
+    t->objects += p->objects;
+    return 0;
+}
+
+static int add_tenant(struct ctl_req *q, uint32_t i, PB(Tenant) * t)
+{
+    struct ctl_server *s = q->s;
+    struct gather facts = {.q = q};
+    int r;
+
+    penstock__v1__tenant__init(t);
+    t->name = s->tenants[i].in.name;
+    t->sessions = sess_count_of(s->sess, i);
+    if (s->hooks.tenant)
+        s->hooks.tenant(s->hooks.user, i, add_fact, &facts);
+    r = pst_pool_list(s->tenants[i].in.st, &(struct pst_ctx){0}, "", add_pool, t);
+    t->facts = (PB(Fact) **)facts.items;
+    t->n_facts = facts.n;
+    return r ? r : facts.err;
+}
+
+static int do_tenants(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(TenantsRequest) *in = in_;
+    PB(TenantsReply) *out = out_;
+    struct ctl_server *s = q->s;
+    PB(Tenant) * all;
+    int r = ctl_need_cred(q, in->session, NULL, NULL);
+
+    if (!r)
+        r = ctl_need_operator(q);
+    if (r)
+        return r;
+    all = arena_alloc(&q->a, s->ntenants * sizeof *all);
+    out->tenants = arena_alloc(&q->a, s->ntenants * sizeof *out->tenants);
+    if (!all || !out->tenants)
+        return -ENOMEM;
+    for (uint32_t i = 0; !r && i < s->ntenants; i++) {
+        if (*in->name && strcmp(in->name, s->tenants[i].in.name))
+            continue;
+        r = add_tenant(q, i, &all[i]);
+        out->tenants[out->n_tenants++] = &all[i];
+    }
+    return !r && !out->n_tenants ? -ENOENT : r;
+}
+
 #define SERVICE "/penstock.v1.StatusService/"
 const struct ctl_method ctl_status_methods[] = {
     {SERVICE "Status", &penstock__v1__status_request__descriptor, &penstock__v1__status_reply__descriptor, do_status},
     {SERVICE "Metrics", &penstock__v1__metrics_request__descriptor, &penstock__v1__metrics_reply__descriptor,
      do_metrics},
+    {SERVICE "Tenants", &penstock__v1__tenants_request__descriptor, &penstock__v1__tenants_reply__descriptor, do_tenants},
     {SERVICE "Backup", &penstock__v1__backup_request__descriptor, &penstock__v1__backup_reply__descriptor, do_backup},
 };
 const size_t ctl_status_nmethods = ARRAY_SIZE(ctl_status_methods);
@@ -327,7 +439,7 @@ void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user)
     in = penstock__v1__scrub_request__unpack(&q.a.pb, len, msg);
     r = in ? ctl_need_cred(&q, in->session, NULL, NULL) : -EBADMSG;
     if (!r)
-        r = ctl_need_admin(&q);
+        r = ctl_need_operator(&q);
     if (!r && s->far_store)
         r = ctl_fail(&q, -EOPNOTSUPP, "an agent has no store of its own: scrub the server behind it");
     if (!r) {

@@ -58,6 +58,7 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
                 .device = info->device,
                 .rdma = info->rdma,
                 .shard = s->id,
+                .tenant = t->id,
                 .requests = stat_get(&c->requests),
                 .bytes_in = stat_get(&c->bytes_in),
                 .bytes_out = stat_get(&c->bytes_out),
@@ -70,10 +71,10 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
     }
 }
 
-static void on_facts(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+static void on_facts(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     struct srv *srv = user;
-    const struct tenant *t = srv->tenants;
+    const struct tenant *t = &srv->tenants[tenant];
     const struct fab_info *info = fab_info(t->fab);
     char n[16];
 
@@ -94,9 +95,15 @@ static void on_facts(void *user, void (*fn)(void *arg, const char *key, const ch
     fn(arg, "control.security", srv->cfg->tls_cert ? "tls" : srv->cfg->insecure ? "clear" : "clear, local only");
 }
 
-static void on_metrics(void *user, pst_stat_fn fn, void *arg)
+static void on_tenant(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
-    stats_emit(user, fn, arg);
+    const struct srv *srv = user;
+    tenant_describe(&srv->tenants[tenant], fn, arg);
+}
+
+static void on_metrics(void *user, uint32_t tenant, pst_stat_fn fn, void *arg)
+{
+    stats_emit(user, tenant, fn, arg);
 }
 
 static uint64_t on_turn(void *user, uint32_t tenant)
@@ -249,7 +256,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .tenants = tenants,
         .ntenants = srv->ntenants,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_metrics, on_turn},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_metrics, on_turn},
     };
 
     if (!listen || !creds || !tenants)
@@ -266,7 +273,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     }
     srv_each_tenant(srv, t) {
         struct ctl_tenant *x = &tenants[t->id];
-        *x = (struct ctl_tenant){.st = t->store, .endpoints = t->endpoints, .nendpoints = t->nshards};
+        *x = (struct ctl_tenant){.st = t->store, .sessions = (uint32_t)t->cfg->max_sessions, .endpoints = t->endpoints, .nendpoints = t->nshards};
         snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
     }
     return ctl_server_start(&c, &srv->ctl, err, err_size);

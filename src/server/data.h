@@ -205,7 +205,7 @@ void export_put(struct export *e);
 
 /* stats.c */
 void stats_count(struct req *r);
-void stats_emit(struct srv *srv, pst_stat_fn fn, void *user);
+void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user);
 
 /* metrics.c */
 struct metrics;

@@ -104,7 +104,7 @@ static char *page(struct srv *srv, size_t *ret_len)
     char *text = NULL;
     FILE *f;
 
-    ctl_metrics(srv->ctl, collect, &s);
+    ctl_metrics(srv->ctl, CTL_ALL, collect, &s);
     f = s.failed ? NULL : open_memstream(&text, ret_len);
     if (f) {
         qsort(s.v, s.n, sizeof *s.v, by_name);

@@ -275,6 +275,7 @@ static void *run(void *arg)
 {
     struct shard *s = arg;
 
+    sess_on_behalf(s->tenant->id);
     s->start_err = open_all(s);
     sem_post(&s->started);
     if (s->start_err == 0)

@@ -107,12 +107,14 @@ static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
     }
 }
 
-static void emit_connections(struct srv *srv, pst_stat_fn fn, void *user)
+static void emit_connections(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
 {
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
     {
         unsigned n = 0;
         char labels[32];
+        if (tenant != CTL_ALL && tenant != t->id)
+            continue;
         pthread_mutex_lock(&s->lock);
         list_for_each (it, &s->conns)
             n++;
@@ -122,7 +124,7 @@ static void emit_connections(struct srv *srv, pst_stat_fn fn, void *user)
     }
 }
 
-void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
+void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
 {
     struct sum t = {0};
     char labels[40];
@@ -130,7 +132,8 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
     uint64_t mapped;
 
     srv_each_tenant(srv, x) tenant_each_shard(x, s)
-        add_shard(&t, &s->stats);
+        if (tenant == CTL_ALL || tenant == x->id)
+            add_shard(&t, &s->stats);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
         snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
         fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true,
@@ -146,13 +149,16 @@ void stats_emit(struct srv *srv, pst_stat_fn fn, void *user)
        (double)t.bytes_exported);
     fn(user, "penstock_data_bytes_in_place_total", "", "Of these: moved by the store itself, without a copy here.", true,
        (double)t.bytes_in_place);
-    exports_count(atomic_load(&srv->exports), &nexports, &mapped);
-    fn(user, "penstock_exports", "", "Memory that clients have handed over: how many pieces.", false, nexports);
-    fn(user, "penstock_exports_bytes", "", "And how many bytes.", false, (double)mapped);
+    if (tenant == CTL_ALL) {
+        exports_count(atomic_load(&srv->exports), &nexports, &mapped);
+        fn(user, "penstock_exports", "", "Memory that clients have handed over: how many pieces.", false, nexports);
+        fn(user, "penstock_exports_bytes", "", "And how many bytes.", false, (double)mapped);
+    }
     emit_latency(&t, fn, user);
-    emit_connections(srv, fn, user);
+    emit_connections(srv, tenant, fn, user);
     srv_each_tenant(srv, x)
-        share_emit(&x->share, x->cfg->name, fn, user);
+        if (tenant == CTL_ALL || tenant == x->id)
+            share_emit(&x->share, x->cfg->name, fn, user);
     fn(user, "penstock_uptime_seconds", "", "Since the daemon's start.", false,
        (double)(now_ns() - srv->start_ns) / (double)NSEC_PER_SEC);
 }

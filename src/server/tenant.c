@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /* On a failure what is there already stays in t->store, for tenant_close. */
 static int push_own(struct tenant *t, char *err, size_t err_size)
@@ -74,6 +75,42 @@ void tenant_stop_data(struct tenant *t)
 {
     for (unsigned i = 0; i < t->nshards; i++)
         shard_stop(&t->shards[i]);
+}
+
+void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+{
+    const struct srv_tenant *k = t->cfg;
+    const struct {
+        const char *key;
+        uint64_t value;
+    } numbers[] = {
+        {"quota", k->quota_bytes},
+        {"quota_objects", k->quota_objects},
+        {"weight", k->weight},
+        {"rate", k->bytes_per_s},
+        {"rate_ops", k->ops_per_s},
+        {"burst", k->burst_bytes},
+        {"burst_ops", k->burst_ops},
+        {"max_sessions", k->max_sessions},
+        {"max_connections", k->max_connections},
+        {"connections", atomic_load(&t->nconns)},
+        {"shards", k->shards},
+        {"buffer_memory", k->buffer_memory},
+    };
+    char text[64];
+
+    for (unsigned i = 0; i < k->ncontainers; i++)
+        fn(arg, "containers", k->containers[i]);
+    for (unsigned i = 0; i < k->nfilters; i++) { /* the name alone: where keys are is nobody's business */
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(k->filters[i], ":"), k->filters[i]);
+        fn(arg, "filters", text);
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
+        if (!numbers[i].value)
+            continue;
+        snprintf(text, sizeof text, "%llu", (unsigned long long)numbers[i].value);
+        fn(arg, numbers[i].key, text);
+    }
 }
 
 void tenant_close(struct tenant *t)

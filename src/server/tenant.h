@@ -37,6 +37,8 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size);
 int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t err_size);
 /* Before the sessions end: the shards hold some of their things. */
 void tenant_stop_data(struct tenant *t);
+/* Its entry of the configuration, without secrets. */
+void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg);
 /* After. */
 void tenant_close(struct tenant *t);
 

@@ -222,7 +222,7 @@ static void command(struct ctl_server *s, char *line)
     } else if (sscanf(line, "refused %63s", word) == 1) {
         reason = word;
         reason_count = -1;
-        ctl_metrics(s, find_reason, NULL);
+        ctl_metrics(s, CTL_ALL, find_reason, NULL);
         printf("ok %.0f\n", reason_count);
     } else {
         printf("err EINVAL\n");

@@ -184,6 +184,16 @@ class Status(Shared):
                        st.BackupRequest(session=self.root.session, directory="new"))
             self.fails(Code.UNAUTHENTICATED, "ESTALE", backup, st.BackupRequest(directory=d + "/other"))
 
+    def test_tenants_are_told_to_administrators(self):
+        tenants = self.root.status.Tenants
+        r = tenants(st.TenantsRequest(session=self.root.session)).tenants
+        self.assertEqual([t.name for t in r], ["default"])
+        self.assertGreaterEqual(r[0].sessions, 1)
+        self.assertGreaterEqual(r[0].objects, 1)
+        self.fails(Code.NOT_FOUND, "ENOENT", tenants, st.TenantsRequest(session=self.root.session, name="none"))
+        self.fails(Code.PERMISSION_DENIED, "EPERM", tenants,
+                   st.TenantsRequest(session=self.client(b"alice-token").session))
+
     def test_health(self):
         h = health_pb2_grpc.HealthStub(self.root.raw)
         serving = health_pb2.HealthCheckResponse.SERVING

@@ -80,6 +80,18 @@ anna rm "$SERVER/pa/c/f"
 anna cp "$T/big" "$SERVER/pa/c/big"
 anna cp "$SERVER/pa/c/big" "$T/g" && cmp "$T/big" "$T/g"
 
+say "figures: a tenant's own, with its label for the administrator, refusals by tenant"
+anna status --metrics "$SERVER" >"$T/own"
+grep -q '^penstock_tenant_used_bytes [1-9]' "$T/own" || fail "$(cat "$T/own")"
+grep -qE 'bert|shard="[02-9]"' "$T/own" && fail "anna reads of others: $(grep -E 'bert|shard' "$T/own")"
+anna status "$SERVER" >"$T/own"
+grep -qE "$T|bert" "$T/own" && fail "anna's status tells of others: $(cat "$T/own")"
+expect 5 anna pool create "$SERVER/more"
+[ "$(metric 'penstock_tenant_refused_total{tenant="anna",reason="admin"}')" = 1 ] || fail "anna's refusal"
+[ "$(metric 'penstock_tenant_refused_total{tenant="bert",reason="admin"}')" = 0 ] || fail "bert's refusals"
+[ "$(metric 'penstock_tenant_quota_bytes{tenant="anna"}')" = 4194304 ] || fail "anna's quota"
+[ "$(metric 'penstock_tenant_data_bytes_in_total{tenant="anna"}')" -ge 3000000 ] || fail "anna's bytes"
+
 say "objects end at theirs"
 for i in $(seq 20); do anna mkdir "$SERVER/pa/c/d$i" 2>"$T/err" || break; done
 says "quota"

@@ -14,6 +14,7 @@
 
 #define CTL_PROTOCOL      1u
 #define CTL_ENDPOINTS_MAX 64u
+#define CTL_ALL           UINT32_MAX /* tenant: of all */
 
 /*
  * What belongs to a tenant. Its sessions see this store and these addresses only. The first one is the server's own: of
@@ -23,6 +24,7 @@ struct ctl_endpoint;
 struct ctl_tenant {
     char name[SESS_NAME_MAX + 1];
     struct pst_store *st; /* borrowed */
+    uint32_t sessions;    /* at once; 0: no limit of its own */
     /* Addresses of data connections; copied. What a client is told when it opens a session. Shards of different tenants
      * have different numbers. */
     const struct ctl_endpoint *endpoints;
@@ -57,6 +59,7 @@ struct ctl_endpoint {
 /* A data connection, for status. */
 struct ctl_connection {
     uint8_t session[SESS_ID_BYTES];
+    uint32_t tenant;
     const char *peer, *provider, *device;
     bool rdma;
     uint32_t shard;
@@ -74,8 +77,10 @@ struct ctl_hooks {
     /* Capabilities of this session were revoked: what it has exported ends too. */
     void (*session_revoked)(void *user, const uint8_t id[SESS_ID_BYTES]);
     void (*connections)(void *user, void (*fn)(void *arg, const struct ctl_connection *c), void *arg);
-    void (*facts)(void *user, void (*fn)(void *arg, const char *key, const char *value), void *arg);
-    void (*metrics)(void *user, pst_stat_fn fn, void *arg);
+    void (*facts)(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg);
+    /* What a tenant is configured to be; without secrets. */
+    void (*tenant)(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg);
+    void (*metrics)(void *user, uint32_t tenant, pst_stat_fn fn, void *arg); /* CTL_ALL: of all together */
     /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
     uint64_t (*turn)(void *user, uint32_t tenant);
 };
@@ -136,7 +141,10 @@ int ctl_cap_check(struct ctl_server *s, const struct cap_grant *g, uint64_t ino,
 void ctl_refuse(struct ctl_server *s, enum refusal r);
 /* The living session with this id (counted, sess_put); NULL, and a refusal is counted. */
 struct sess *ctl_session_find(struct ctl_server *s, const uint8_t id[SESS_ID_BYTES]);
-/* All figures of the control plane, the store and the hooks: for the Prometheus page. */
-void ctl_metrics(struct ctl_server *s, pst_stat_fn fn, void *arg);
+/*
+ * The figures of the control plane, the store and the hooks, of one tenant. CTL_ALL: of the whole server, for the Prometheus
+ * page and its administrators; where there are several tenants also each one's, as penstock_tenant_NAME{tenant="..."}.
+ */
+void ctl_metrics(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *arg);
 
 #endif

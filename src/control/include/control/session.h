@@ -73,6 +73,7 @@ struct sess_ident {
     char cert[SESS_NAME_MAX + 1];       /* credential of the client's certificate, which each call must show again;
                                            "" on a plain connection */
     uint32_t tenant; /* the credential's */
+    uint32_t tenant_sessions; /* that the tenant may have at once; 0: no limit of its own */
     uint32_t uid, gid;
     bool any_uid, admin;
     char purpose[16];
@@ -177,5 +178,13 @@ int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32
 
 void sess_refuse(struct sess_table *t, enum refusal r);
 uint64_t sess_refused(const struct sess_table *t, enum refusal r);
+/*
+ * On whose behalf this thread works from here on: refusals that it counts are that tenant's as well. 0 to begin with, and
+ * for what no session has been found of. Counted for the first SESS_TENANTS_MAX ones.
+ */
+#define SESS_TENANTS_MAX 256u
+void sess_on_behalf(uint32_t tenant);
+uint64_t sess_refused_of(const struct sess_table *t, uint32_t tenant, enum refusal r);
+uint32_t sess_count_of(struct sess_table *t, uint32_t tenant);
 
 #endif
