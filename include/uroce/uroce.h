@@ -162,7 +162,11 @@ int uroce_mem_free(struct uroce_device *dev, void *addr);
 
 int uroce_channel_create(struct uroce_device *dev, struct uroce_channel **ret);
 int uroce_channel_destroy(struct uroce_channel *ch);  /* -EBUSY while a CQ uses it */
-int uroce_channel_fd(const struct uroce_channel *ch); /* readable while events wait */
+/*
+ * Readable while events wait. One that is O_NONBLOCK when a CQ of it is armed may be readable for packets too: the
+ * program calls uroce_get_cq_event then, which takes them in, and is told -EAGAIN when no event came of them.
+ */
+int uroce_channel_fd(const struct uroce_channel *ch);
 /* The next event's CQ and its context; blocks unless the descriptor is O_NONBLOCK (-EAGAIN). */
 int uroce_get_cq_event(struct uroce_channel *ch, struct uroce_cq **ret_cq, void **ret_context);
 void uroce_ack_cq_events(struct uroce_cq *cq, unsigned int n); /* destroy waits until all are acknowledged */

@@ -1,6 +1,6 @@
 /*
- * Sleeping on a channel's descriptor (lead.c). One that is O_NONBLOCK may wake its program for a packet; the program then
- * drives the device, and gets its event or -EAGAIN. One that blocks tells of events alone. Whoever armed and then
+ * Sleeping on a channel's descriptor (lead.c). One that is O_NONBLOCK may wake its program for a packet; the program
+ * then drives the device, and gets its event or -EAGAIN. One that blocks tells of events alone. Whoever armed and then
  * does something else is served all the same. By "udp" and by "shm".
  */
 #include "base/util.h"

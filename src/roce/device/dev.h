@@ -26,17 +26,17 @@
 #include <sys/types.h>
 
 #define DEV_ADDRESSES_MAX UROCE_GIDS_MAX
-#define DEV_BURST         64       /* packets taken from the engine or a port at once */
-#define DEV_BURST_MIN     16       /* so many received at once are a stream */
-#define DEV_LINGER_NS     100000u  /* so long the helper thread waits awake for more of one, */
-#define DEV_LINGER_MAX_NS 1000000u /* and looks for other work after that */
-#define DEV_ROUNDS        16       /* bursts of one drive: then others may have the device */
-#define DEV_STAND_BACK_NS 1000000u /* the helper thread leaves the device to a program that polled within that time */
-#define DEV_CM_MADS       512      /* messages of the communication manager that wait; more are lost, as on a wire */
+#define DEV_BURST         64        /* packets taken from the engine or a port at once */
+#define DEV_BURST_MIN     16        /* so many received at once are a stream */
+#define DEV_LINGER_NS     100000u   /* so long the helper thread waits awake for more of one, */
+#define DEV_LINGER_MAX_NS 1000000u  /* and looks for other work after that */
+#define DEV_ROUNDS        16        /* bursts of one drive: then others may have the device */
+#define DEV_STAND_BACK_NS 1000000u  /* the helper thread leaves the device to a program that polled within that time */
+#define DEV_CM_MADS       512       /* messages of the communication manager that wait; more are lost, as on a wire */
 #define DEV_COLD_NS       10000000u /* an address that nothing came to or went from for so long */
 #define DEV_COLD_LOOK_NS  50000u    /* is not looked at more often than that by a program that polls */
-#define DEV_LOOKED_NS     20000u    /* ports that were looked at so lately are not by who posts, or asks for an event */
-#define DEV_SPIN_NS       20000u   /* a native wait polls for so long before it sleeps */
+#define DEV_LOOKED_NS     20000u    /* looked at so lately, ports are not by who posts, arms or asks for an event */
+#define DEV_SPIN_NS       20000u    /* a native wait polls for so long before it sleeps */
 #define DEV_QPNS          (1u << 16)
 #define DEV_STAT_READERS  4
 #define DEV_LINKS_MAX     64 /* processes of this machine by shared memory; port ids follow those of the addresses */
@@ -92,11 +92,8 @@ struct dev_cm_mad {
     uint8_t bytes[WIRE_MAD_BYTES];
 };
 
-/*
- * Who drives: a program that polls, posts, asks for an event, has armed a channel that leads, or was woken by one; or
- * else.
- */
-enum dev_hand { DEV_POLL, DEV_POST, DEV_EVENT, DEV_ARM, DEV_WOKEN, DEV_OTHER };
+/* Who drives: a program that polls, posts, arms or asks for an event, or was woken by a channel that leads; or else. */
+enum dev_hand { DEV_POLL, DEV_POST, DEV_EVENT, DEV_WOKEN, DEV_OTHER };
 
 /* acks.c; dev->lock */
 struct dev_acks {
@@ -139,7 +136,7 @@ struct dev_lead {
     atomic_uint_fast64_t armed_ns;   /* when last; 0: never, or there is none */
     atomic_uint_fast64_t doubted_ns; /* before that nobody is taken at his word */
     atomic_uint drives;              /* by programs */
-    unsigned seen, idle;             /* the helper thread's own: drives as of its last look; looks at which nothing was */
+    unsigned seen, idle;             /* the helper thread's: drives as of its last look; looks that found nothing */
 };
 
 /* memory.c: of the allocator. */
@@ -169,10 +166,10 @@ struct uroce_device {
     uint64_t fork_generation;
 
     /* drive.c */
-    atomic_uint bursts;             /* drives that received a good part of a run */
-    unsigned bursts_lingered;       /* the helper's own */
-    atomic_uint received;           /* packets */
-    uint64_t looked_ns, cold_ns;    /* when ports were last looked at, and those that are idle; lock */
+    atomic_uint bursts;          /* drives that received a good part of a run */
+    unsigned bursts_lingered;    /* the helper's own */
+    atomic_uint received;        /* packets */
+    uint64_t looked_ns, cold_ns; /* when ports were last looked at, and those that are idle; lock */
     struct dev_lead lead;
     atomic_bool unfinished;         /* a poll's drive ended with more to do, which nothing else tells */
     atomic_bool pending;            /* somebody wants the device driven; whoever holds the lock looks again */
@@ -214,12 +211,12 @@ struct uroce_device {
     atomic_bool holder_ready;    /* a sleeper saw that it has sent something */
 
     /* objects.c, events.c */
-    atomic_uint objects; /* that keep the device open */
+    atomic_uint objects;         /* that keep the device open */
     struct uroce_events *events; /* of the objects that have no queue of their own */
     struct list event_queues;    /* struct uroce_events; dev->lock */
-    struct list qps, memory;  /* struct uroce_qp, struct dev_mem; dev->lock */
-    struct uroce_qp **by_qpn; /* by QPN[15:0]; dev->lock */
-    uint32_t path_slot_qps;   /* queue pairs with PATH slots */
+    struct list qps, memory;     /* struct uroce_qp, struct dev_mem; dev->lock */
+    struct uroce_qp **by_qpn;    /* by QPN[15:0]; dev->lock */
+    uint32_t path_slot_qps;      /* queue pairs with PATH slots */
 };
 
 struct uroce_events {
@@ -265,8 +262,8 @@ struct uroce_xrcd {
 struct uroce_channel {
     struct uroce_device *dev;
     pthread_mutex_t lock;
-    int fd;            /* an epoll of counter, and of the device's sockets while it leads (lead.c) */
-    int counter;       /* eventfd, semaphore: one per event in the list */
+    int fd;      /* an epoll of counter, and of the device's sockets while it leads (lead.c) */
+    int counter; /* eventfd, semaphore: one per event in the list */
     atomic_bool leads;
     struct list ready; /* struct uroce_cq with events > 0 */
     atomic_uint users;
@@ -367,7 +364,7 @@ void dev_drive_helper(struct uroce_device *dev);
 void dev_drive_polled(struct uroce_device *dev);
 /* The same by one that asks for an event of a channel that leads. */
 void dev_drive_event(struct uroce_device *dev);
-/* The same by one that will be woken by packets: theirs are not looked for. */
+/* The same by one that has armed it. */
 void dev_drive_armed(struct uroce_device *dev);
 /* What a drive does, with dev->lock held; true: there may be more to do. */
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand);
@@ -420,7 +417,7 @@ bool dev_lead_arm(struct uroce_channel *ch);
 bool dev_lead_blocks(struct uroce_channel *ch);
 /* Whether whoever armed is to be left alone. */
 bool dev_lead_trusted(struct uroce_device *dev, uint64_t now);
-/* For the helper thread, which stands back: serves the device if the program does not. idle: nothing has happened for a while. */
+/* For the helper thread, which stands back: serves the device if the program does not. idle: nothing happens. */
 void dev_lead_look(struct uroce_device *dev);
 bool dev_lead_idle(const struct uroce_device *dev);
 /* With dev->lock held: a socket of packets comes, or goes; no channel leads, from now on, or never again. */

@@ -63,9 +63,8 @@ static bool ports_rx(struct uroce_device *dev, uint64_t now, bool cold, int *add
 /* Whether packets are looked for. What a port has read and not handed out (unfinished) nothing tells of. */
 static bool may_look(const struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
-    if (hand == DEV_POLL || hand > DEV_ARM || atomic_load(&dev->unfinished))
-        return true;
-    return hand != DEV_ARM && now - dev->looked_ns >= DEV_LOOKED_NS;
+    return hand == DEV_POLL || hand > DEV_EVENT || atomic_load(&dev->unfinished) ||
+           now - dev->looked_ns >= DEV_LOOKED_NS;
 }
 
 bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
@@ -82,7 +81,7 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     }
     if (dev->nlinks)
         more |= dev_links_rx(dev, now, &got);
-    if (look && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_ARM))) {
+    if (look && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_EVENT))) {
         dev->cold_ns = now;
         more |= ports_rx(dev, now, true, &got);
     }
@@ -173,7 +172,7 @@ void dev_drive_event(struct uroce_device *dev)
 
 void dev_drive_armed(struct uroce_device *dev)
 {
-    drive(dev, DEV_ARM);
+    drive(dev, DEV_EVENT);
 }
 
 void dev_drive_helper(struct uroce_device *dev)

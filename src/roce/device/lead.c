@@ -1,9 +1,9 @@
 /*
  * A program that sleeps on a channel's descriptor could be woken in two steps: a packet wakes the helper thread, which
- * drives the device and tells of an event. So one channel of a device leads: its descriptor (an epoll) holds, beside the
- * counter of its events, the sockets at which packets come. A packet wakes the program itself; it drives the device by
- * its next call, and may learn then that there is no event (-EAGAIN). Only where the descriptor is O_NONBLOCK: others
- * go from poll() into a uroce_get_cq_event that waits, so that theirs tells of events alone.
+ * drives the device and tells of an event. So one channel of a device leads: its descriptor (an epoll) holds, beside
+ * the counter of its events, the sockets at which packets come. A packet wakes the program itself; it drives the device
+ * by its next call, and may learn then that there is no event (-EAGAIN). Only where the descriptor is O_NONBLOCK:
+ * others go from poll() into a uroce_get_cq_event that waits, so that theirs tells of events alone.
  *
  * Nobody knows whether a program that armed does sleep: it may compute. The helper thread stands back, and looks each
  * millisecond whether packets lie there that the program did not take; if so, it serves the device as without all this

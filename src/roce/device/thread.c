@@ -73,8 +73,8 @@ static void *run(void *arg)
         bool called = ppoll(&p, 1, &t, NULL) > 0;
         if (called)
             answer(dev);
-        /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of, or polled and not
-         * come again. */
+        /* Somebody may have made an earlier deadline than the thread that sleeps on the ports knows of, or polled and
+         * not come again. */
         if (atomic_load(&dev->deadline) <= now_ns() || atomic_load(&dev->unfinished))
             dev_drive_helper(dev);
         else if (!called && dev_lead_trusted(dev, now_ns()))
