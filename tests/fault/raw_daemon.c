@@ -1,6 +1,7 @@
 #include "raw_daemon.h"
 
 #include "local/local_store.h"
+#include "remote/remote_store.h"
 #include "server/server.h"
 
 #include <arpa/inet.h>
@@ -16,13 +17,15 @@
 static char dir[] = "/tmp/test-raw-daemon-XXXXXX";
 static struct srv_config *cfg;
 static struct srv *srv;
+static struct srv_config *behind_cfg;
+static struct srv *behind_srv;
 char addr[64], token[TOKEN_BYTES];
 struct raw alice, bob;
 struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
 const char *daemon_filter;
-bool daemon_export;
+bool daemon_export, daemon_agent;
 char export_path[100];
 
 static void set_flag(const char *name, const char *value)
@@ -32,43 +35,66 @@ static void set_flag(const char *name, const char *value)
         fail_msg("%s", err);
 }
 
-int start_daemon(void **state)
+/* The daemon under test; or, as `behind`, the server behind it. */
+static int start_one(const char *backend, struct srv **ret)
 {
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     char err[600] = "", path[100];
-    sigset_t all;
-    (void)state;
+    bool behind = daemon_agent && !backend;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
-    pst_backend_register(&pst_local_backend);
-    if (!mkdtemp(dir))
-        return -1;
-    setenv("PENSTOCK_RUN_DIR", dir, 1);
     cfg = srv_config_new();
     snprintf(path, sizeof path, "local:%s/store", dir);
-    set_flag("store", path);
-    set_flag("store-option", "create=1");
-    set_flag("container", "p/c");
+    if (backend) {
+        set_flag("role", "agent");
+        set_flag("backend", backend);
+    } else {
+        set_flag("store", path);
+        set_flag("store-option", "create=1");
+        set_flag("container", "p/c");
+    }
     set_flag("listen", "127.0.0.1:0");
-    set_flag("metrics", "127.0.0.1:0");
+    set_flag("metrics", behind ? "off" : "127.0.0.1:0");
     set_flag("shards", "1");
     set_flag("buffer-memory", "32M");
     set_flag("log", "error");
     if (provider)
         set_flag("provider", provider);
     snprintf(export_path, sizeof export_path, "%s/export.sock", dir);
-    if (daemon_export) {
+    if (daemon_export && !behind) {
         set_flag("export-listen", export_path);
         set_flag("export-memory", "64M");
     }
     if (daemon_filter)
         set_flag("filter", daemon_filter);
-    snprintf(path, sizeof path, "%s/store", dir);
-    if (mkdir(path, 0700) < 0 || srv_config_finish(cfg, err, sizeof err) < 0 ||
-        srv_start(cfg, &srv, err, sizeof err) < 0) {
+    if (srv_config_finish(cfg, err, sizeof err) < 0 || srv_start(cfg, ret, err, sizeof err) < 0) {
         fprintf(stderr, "%s\n", err);
         return -1;
+    }
+    return 0;
+}
+
+int start_daemon(void **state)
+{
+    char path[100];
+    sigset_t all;
+    (void)state;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pst_backend_register(&pst_local_backend);
+    pst_backend_register(&pst_remote_backend);
+    if (!mkdtemp(dir))
+        return -1;
+    setenv("PENSTOCK_RUN_DIR", dir, 1);
+    snprintf(path, sizeof path, "%s/store", dir);
+    if (mkdir(path, 0700) < 0 || start_one(NULL, &srv) < 0)
+        return -1;
+    if (daemon_agent) {
+        behind_srv = srv;
+        behind_cfg = cfg;
+        snprintf(path, sizeof path, "penstock://127.0.0.1:%d", srv_control_port(behind_srv, 0));
+        if (start_one(path, &srv) < 0)
+            return -1;
     }
     snprintf(addr, sizeof addr, "127.0.0.1:%d", srv_control_port(srv, 0));
     if (token_find(addr, token) < 0 || raw_open(&alice, addr, token, "p", "c") < 0 ||
@@ -92,6 +118,9 @@ int stop_daemon(void **state)
     raw_close(&bob);
     srv_stop(srv);
     srv_config_free(cfg);
+    if (daemon_agent)
+        srv_stop(behind_srv);
+    srv_config_free(behind_cfg);
     return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 

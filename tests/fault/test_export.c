@@ -1,6 +1,7 @@
 /*
  * Exported memory: what the daemon takes and what not, whom it believes, what a request may name, and when memory is let
- * go of. The client is raw; the daemon runs in this process, over a store that wants its bytes copied.
+ * go of. The client is raw; the daemon runs in this process, over a store that wants its bytes copied, or
+ * ("agent") as an agent, whose store works in the client's memory.
  */
 #include "raw_daemon.h"
 
@@ -19,7 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -157,7 +160,7 @@ static void bytes_of_all_sizes_and_alignments_come_and_go(void **state)
 {
     const size_t room = 9u << 20, limit = DP_IO_MAX;
     uint8_t *model = calloc(1, 16u << 20);
-    double exported = metric("penstock_data_bytes_exported_total");
+    double exported = metric("penstock_data_bytes_exported_total"), in_place = metric("penstock_data_bytes_in_place_total");
     uint64_t moved = 0, end = 0, small = ino;
     struct given g;
     struct cap cap;
@@ -205,6 +208,7 @@ static void bytes_of_all_sizes_and_alignments_come_and_go(void **state)
     assert_memory_equal(model + end - 1000, g.mem + 33, 1000);
     assert_true(all(g.mem + 1033, room - 1033, 'g'));
     assert_int_equal(metric("penstock_data_bytes_exported_total") - exported, moved + 1000);
+    assert_int_equal(metric("penstock_data_bytes_in_place_total") - in_place, daemon_agent ? moved + 1000 : 0);
     assert_true(all(conn.mem, RAW_MEM, 'm'));
     take_back(&g, room);
     ino = small;
@@ -539,7 +543,7 @@ static void *scribble(void *arg)
 
 static void memory_that_changes_meanwhile_never_damages_the_file(void **state)
 {
-    double errors = metric("penstock_store_data_errors_total");
+    double errors = daemon_agent ? 0 : metric("penstock_store_data_errors_total");
     struct given g;
     pthread_t t;
 
@@ -555,11 +559,63 @@ static void memory_that_changes_meanwhile_never_damages_the_file(void **state)
     }
     atomic_store(&scribble_on, false);
     pthread_join(t, NULL);
-    assert_int_equal(metric("penstock_store_data_errors_total") - errors, 0);
+    if (!daemon_agent) /* its server would have answered EIO */
+        assert_int_equal(metric("penstock_store_data_errors_total") - errors, 0);
     take_back(&g, BYTES);
 }
 
-int main(void)
+/* Whoever has the session's key hands over, whatever user it is; a user that has not is refused. */
+static void two_users_share_the_socket_and_nothing_else(void **state)
+{
+    struct raw liar = alice;
+    char folder[100];
+
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* cannot be another user */
+    snprintf(folder, sizeof folder, "%s", export_path);
+    *strrchr(folder, '/') = 0;
+    assert_int_equal(chmod(folder, 0711), 0);
+    rng_secret(liar.data_key, sizeof liar.data_key);
+    for (int i = 0; i < 2; i++) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct export_give g = {.bytes = put_le64(BYTES)};
+            struct export_talk t = {.session = {0}};
+            struct export_hello h = {.magic = put_le32(EXPORT_MAGIC)};
+            struct export_answer a;
+            struct sockaddr_un sa = {.sun_family = AF_UNIX};
+            const struct raw *who = i ? &liar : &alice;
+            uint64_t id;
+            int fd, memfd = sealed(BYTES, F_SEAL_SHRINK | F_SEAL_GROW, 0), r;
+            if (setgid(65534) < 0 || setuid(65534) < 0)
+                _exit(100);
+            fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+            memcpy(sa.sun_path, export_path, strlen(export_path) + 1);
+            if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0)
+                _exit(101);
+            memcpy(h.session, who->session, sizeof h.session);
+            memcpy(t.session, who->session, sizeof t.session);
+            if (send(fd, &h, sizeof h, 0) != sizeof h || recv(fd, &a, sizeof a, 0) != sizeof a)
+                _exit(102);
+            memcpy(t.daemon_nonce, a.nonce, sizeof t.daemon_nonce);
+            export_mac(who->data_key, false, &t, BYTES, g.mac);
+            send_fds(fd, &g, sizeof g, &memfd, 1);
+            r = answer(fd, &id);
+            _exit(r == 0 ? 0 : r == -EACCES ? 1 : 103);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), i);
+    }
+    assert_int_equal(chmod(folder, 0700), 0);
+    for (int i = 0; metric("penstock_exports") > 0 && i < 500; i++)
+        usleep(10000); /* the child is gone */
+    assert_int_equal(metric("penstock_exports"), 0);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -573,6 +629,7 @@ int main(void)
         T(many_that_say_nothing_leave_room_for_who_does),
         T(holes_and_cuts_do_not_hurt_the_daemon),
         T(memory_that_changes_meanwhile_never_damages_the_file),
+        T(two_users_share_the_socket_and_nothing_else),
         T(an_export_ends_with_its_session_and_by_revocation),
 #undef T
     };
@@ -581,5 +638,6 @@ int main(void)
     seed = text ? strtoull(text, NULL, 0) : now_ns();
     printf("seed %llu\n", (unsigned long long)seed);
     daemon_export = true;
+    daemon_agent = argc > 1 && !strcmp(argv[1], "agent");
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
 }
