@@ -127,8 +127,10 @@ static int serve(struct serve_args *a, sigset_t *signals)
     }
     announce(a, srv);
     srv_notify("READY=1");
-    while (sigwait(signals, &sig) == 0 && sig == SIGHUP)
+    while (sigwait(signals, &sig) == 0 && sig == SIGHUP) {
         reload(a);
+        srv_reopen_audit(srv);
+    }
     srv_notify("STOPPING=1");
     return srv_stop(srv) < 0 ? EXIT_FAILED : EXIT_OK;
 }
@@ -179,7 +181,7 @@ static int run_serve(const struct cli_cmd *cmd, int argc, char **argv)
 }
 
 static const char serve_details[] = "Flags win over the file; a repeatable flag replaces the file's list.\n"
-                                    "SIGTERM drains and ends with 0. SIGHUP reads the log level again.";
+                                    "SIGTERM drains and ends with 0. SIGHUP reads the log level again and opens the audit log anew.";
 
 const struct cli_cmd cmds_serve[] = {
     {"serve", "", "Runs the daemon: serves a store to clients", serve_details, run_serve},

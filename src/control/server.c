@@ -131,6 +131,26 @@ static void session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
         s->hooks.session_gone(s->hooks.user, id);
 }
 
+static void session_ended(void *user, const struct sess_ident *who)
+{
+    struct ctl_server *s = user;
+
+    audit_put(s->audit, &(struct audit_event){.event = "session_end",
+                                              .tenant = s->tenants[who->tenant].in.name,
+                                              .credential = who->credential,
+                                              .peer = who->peer,
+                                              .what = who->purpose});
+}
+
+static void refused(void *user, uint32_t tenant, enum refusal r)
+{
+    struct ctl_server *s = user;
+
+    audit_put(s->audit, &(struct audit_event){.event = "refused",
+                                              .tenant = tenant < s->ntenants ? s->tenants[tenant].in.name : NULL,
+                                              .what = refusal_name(r)});
+}
+
 static void *tick(void *arg)
 {
     struct ctl_server *s = arg;
@@ -245,7 +265,8 @@ static int listen_all(struct ctl_server *s, const struct ctl_config *cfg, char *
 
 static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
 {
-    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s};
+    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s, s->audit ? session_ended : NULL,
+                                     s->audit ? refused : NULL};
     int r;
 
     s->sess = sess_table_new(&cfg->limits, &hooks);
@@ -277,6 +298,7 @@ int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char
     if (!s)
         return -ENOMEM;
     s->hooks = cfg->hooks;
+    s->audit = cfg->audit;
     s->far_store = cfg->far_store;
     s->started_ns = now_ns();
     snprintf(s->role, sizeof s->role, "%s", cfg->role ? cfg->role : "server");

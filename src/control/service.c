@@ -20,6 +20,8 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->later = false;
     q->code = RPC_OK;
     q->text[0] = 0;
+    q->act = NULL;
+    q->what[0] = 0;
     q->cred.ngroups = 0;
     q->ctx = (struct pst_ctx){.cred = &q->cred};
     q->once = (struct once){0};
@@ -44,8 +46,33 @@ int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
     return err;
 }
 
+void ctl_act(struct ctl_req *q, const char *act, const char *fmt, ...)
+{
+    va_list ap;
+
+    q->act = act;
+    va_start(ap, fmt);
+    vsnprintf(q->what, sizeof q->what, fmt, ap);
+    va_end(ap);
+}
+
+void ctl_audit(struct ctl_req *q, const char *event, const char *what, int err)
+{
+    const struct sess_ident *who = q->sess ? sess_ident(q->sess) : NULL;
+
+    if (q->s->audit)
+        audit_put(q->s->audit, &(struct audit_event){.event = event,
+                                                     .tenant = who ? q->s->tenants[who->tenant].in.name : NULL,
+                                                     .credential = who ? who->credential : NULL,
+                                                     .peer = rpc_peer(q->call),
+                                                     .what = what,
+                                                     .error = err ? errs_name(err) : NULL});
+}
+
 int ctl_result(struct ctl_req *q, int r)
 {
+    if (q->act)
+        ctl_audit(q, q->act, q->what, r);
     once_end(&q->once); /* before the client hears of it, and uses the slot again */
     if (q->later)
         return r;

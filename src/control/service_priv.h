@@ -52,6 +52,7 @@ struct ctl_server {
     struct sess_table *sess;
     struct rpc_server *rpc;
     struct ctl_hooks hooks;
+    struct audit *audit;
     struct ctl_cred *creds; /* the token files' credential is the last one */
     size_t ncreds;
     char role[16];
@@ -96,6 +97,8 @@ struct ctl_req {
     bool later;         /* put off: the handler has done nothing, and is called again (rpc_later) */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */
     char text[160];
+    const char *act; /* for the audit log: what an administrator's request is called, and what it is about */
+    char what[2 * PST_LABEL_MAX + 40];
     struct arena a;
 };
 
@@ -123,6 +126,10 @@ int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cr
 int ctl_need_header(struct ctl_req *q, const PB(Header) * h);
 bool ctl_is_admin(const struct ctl_req *q);
 int ctl_need_admin(struct ctl_req *q);
+/* The request changes what users see of the server: it goes to the audit log, however it ends. */
+void ctl_act(struct ctl_req *q, const char *act, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* A line of the audit log about the request's session. */
+void ctl_audit(struct ctl_req *q, const char *event, const char *what, int err);
 /* An administrator of the whole server: one of its own tenant. */
 bool ctl_is_operator(const struct ctl_req *q);
 int ctl_need_operator(struct ctl_req *q);

@@ -53,6 +53,8 @@ void sess_refuse(struct sess_table *t, enum refusal r)
     atomic_fetch_add_explicit(&t->refused[r], 1, memory_order_relaxed);
     if (on_behalf < SESS_TENANTS_MAX)
         atomic_fetch_add_explicit(&t->refused_of[on_behalf][r], 1, memory_order_relaxed);
+    if (t->hooks.refused)
+        t->hooks.refused(t->hooks.user, on_behalf, r);
 }
 
 uint64_t sess_refused_of(const struct sess_table *t, uint32_t tenant, enum refusal r)
@@ -154,6 +156,8 @@ static void bury(struct sess_table *t, struct sess *s, struct list *objects)
 
     if (t->hooks.session_gone)
         t->hooks.session_gone(t->hooks.user, s->id);
+    if (t->hooks.session_ended)
+        t->hooks.session_ended(t->hooks.user, &s->who);
     objects_drop(t, objects);
     while ((sc = idmap_next(&s->conts, &pos)))
         cont_drop(sc);

@@ -41,8 +41,10 @@ static int pool_create(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(PoolCreateRequest) *in = in_;
     struct pst_pool_info info = {0}, ret;
-    int r = need_admin_header(q, in->header);
+    int r;
 
+    ctl_act(q, "pool_create", "%.*s", PST_LABEL_MAX, in->pool ? in->pool->label : "");
+    r = need_admin_header(q, in->header);
     if (!r)
         r = ctl_need_admin(q);
     if (!r && !in->pool)
@@ -138,9 +140,11 @@ static int pool_list(struct ctl_req *q, const void *in_, void *out_)
 static int pool_destroy(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(PoolDestroyRequest) *in = in_;
-    int r = need_admin_header(q, in->header);
+    int r;
     (void)out;
 
+    ctl_act(q, "pool_destroy", "%.*s", PST_LABEL_MAX, in->label);
+    r = need_admin_header(q, in->header);
     if (!r)
         r = ctl_need_admin(q);
     return r ? r : pst_pool_destroy(q->tenant->in.st, &q->ctx, in->label, in->force);
@@ -187,8 +191,11 @@ static int cont_create(struct ctl_req *q, const void *in_, void *out)
     const PB(Container) *c = in->container;
     struct pst_cont_props props = {0};
     struct pst_cont_info info;
-    int r = need_admin_header(q, in->header);
+    int r;
 
+    if (c)
+        ctl_act(q, "container_create", "%.*s/%.*s", PST_LABEL_MAX, c->pool, PST_LABEL_MAX, c->label);
+    r = need_admin_header(q, in->header);
     if (!r && !c)
         r = ctl_fail(q, -EINVAL, "no container");
     if (!r)
@@ -254,8 +261,11 @@ static int cont_list(struct ctl_req *q, const void *in_, void *out_)
 static int cont_destroy(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(ContainerDestroyRequest) *in = in_;
-    int r = need_admin_header(q, in->header);
+    int r;
     (void)out;
+
+    ctl_act(q, "container_destroy", "%.*s/%.*s", PST_LABEL_MAX, in->pool, PST_LABEL_MAX, in->label);
+    r = need_admin_header(q, in->header);
     return r ? r : pst_cont_destroy(q->tenant->in.st, &q->ctx, in->pool, in->label);
 }
 

@@ -124,8 +124,12 @@ static int do_revoke(struct ctl_req *q, const void *in_, void *out_)
     PB(RevokeReply) *out = out_;
     const struct sess *only;
     struct sess_cont *sc;
-    int r = ctl_need_cred(q, in->session, NULL, NULL);
+    int r;
 
+    ctl_act(q, "revoke", "%s", in->what_case == PENSTOCK__V1__REVOKE_REQUEST__WHAT_TARGET_SESSION ? "session"
+                               : in->what_case == PENSTOCK__V1__REVOKE_REQUEST__WHAT_CONTAINER    ? "container"
+                                                                                                  : "key");
+    r = ctl_need_cred(q, in->session, NULL, NULL);
     if (r)
         return r;
     only = ctl_is_operator(q) ? NULL : q->sess;

@@ -107,6 +107,12 @@ int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryD
         r = ctl_bytes(q, c.bytes, c.len, ret);
     if (!r && ret_key_id)
         *ret_key_id = g.key_id;
+    if (!r && q->s->audit) {
+        char what[100];
+        snprintf(what, sizeof what, "container %llu object %llu rights %u", (unsigned long long)g.cont,
+                 (unsigned long long)g.ino, g.rights);
+        ctl_audit(q, "grant", what, 0);
+    }
     return r;
 }
 

@@ -33,6 +33,7 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
         sess_refuse(q->s->sess, REFUSE_CREDENTIAL);
         q->code = RPC_UNAUTHENTICATED;
         log_info("session refused: %s: %s", rpc_peer(q->call), token.len ? "wrong token" : "no credential");
+        ctl_audit(q, "session_refused", token.len ? "wrong token" : "no credential", -EACCES);
         return ctl_fail(q, -EACCES, "%s",
                         token.len ? "the token is not one of this server's"
                                   : "neither a token nor a client certificate with a credential here");
@@ -171,6 +172,8 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     if (r) {
         sess_close(q->s->sess, sess_id(q->sess));
         sess_put(take_ptr(q->sess));
+    } else {
+        ctl_audit(q, "session_open", who.purpose, 0);
     }
     return r;
 }

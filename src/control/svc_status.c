@@ -215,6 +215,11 @@ void ctl_metrics(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *ar
     fn(arg, "penstock_control_errors_total", "", "control requests that ended with an error", true,
        (double)atomic_load(&s->failed));
     emit_refused(s, CTL_ALL, fn, arg);
+    if (s->audit) {
+        struct audit_counts c = audit_counts(s->audit);
+        fn(arg, "penstock_audit_lines_total", "", "lines written to the audit log", true, (double)c.lines);
+        fn(arg, "penstock_audit_lost_total", "", "lines lost: the log could not be written", true, (double)c.lost);
+    }
     pst_store_stats(s->tenants[0].in.st, fn, arg);
     if (s->hooks.metrics)
         s->hooks.metrics(s->hooks.user, CTL_ALL, fn, arg);
@@ -257,9 +262,11 @@ static int do_backup(struct ctl_req *q, const void *in_, void *out_)
 {
     const PB(BackupRequest) *in = in_;
     struct ctl_server *s = q->s;
-    int r = ctl_need_cred(q, in->session, NULL, NULL);
+    int r;
 
     (void)out_;
+    ctl_act(q, "backup", "%.200s", in->directory);
+    r = ctl_need_cred(q, in->session, NULL, NULL);
     if (!r)
         r = ctl_need_operator(q);
     if (!r && in->directory[0] != '/')
@@ -448,6 +455,7 @@ void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user)
         if (r == -EBUSY)
             ctl_fail(&q, r, "a scrub is running");
     }
+    ctl_audit(&q, "scrub", NULL, r);
     if (r) {
         atomic_fetch_add(&s->failed, 1);
         rpc_finish(c, r, *q.text ? q.text : NULL);

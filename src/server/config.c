@@ -96,6 +96,12 @@ const struct option_row config_rows[] = {
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
         T(metrics.listen), V(metrics_listen), 0, 0),
+    ROW("audit", "FILE", "audit log: sessions, grants, refusals, administrators' acts, as lines of JSON", "audit.file",
+        K_STR, T(audit.file), V(audit_file), 0, 0),
+    ROW("audit-size", "SIZE", "then it is rotated; default 64M", "audit.size", K_SIZE, T(audit.size), V(audit_size), 1 * MiB,
+        1024 * GiB),
+    ROW("audit-keep", "N", "rotated files that are kept; default 8", "audit.keep", K_UINT, T(audit.keep), V(audit_keep), 0,
+        1000),
     ROW("log", "LEVEL", "error, warn, info or debug; default info", "log", K_STR, T(log), 0, 0, 0),
     ROW("user", "NAME", "run as this user", "user", K_STR, T(user), V(run_as), 0, 0),
     ROW("drain", "TIME", "how long SIGTERM waits for what is under way; default 10s", "drain", K_MS, T(drain),
@@ -445,6 +451,8 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->export_memory = SRV_EXPORT_MEMORY;
     c->data_shards = default_shards();
     c->log = LOG_LVL_INFO;
+    c->audit_size = SRV_AUDIT_SIZE;
+    c->audit_keep = SRV_AUDIT_KEEP;
     c->local_token = true;
     c->filters = c->text->v->filters;
     c->nfilters = c->text->v->filters_count;

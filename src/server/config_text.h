@@ -48,6 +48,9 @@ struct text_tenant {
 struct text_limits {
     char *bytes, *operations, *window;
 };
+struct text_audit {
+    char *file, *size, *keep;
+};
 struct text_metrics {
     char *listen;
 };
@@ -67,6 +70,7 @@ struct text_values {
     unsigned tenants_count;
     struct text_limits limits;
     struct text_metrics metrics;
+    struct text_audit audit;
     char *log, *user, *drain;
 };
 

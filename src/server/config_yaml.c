@@ -133,6 +133,12 @@ static const cyaml_schema_field_t metrics_fields[] = {
     STR("listen", struct text_metrics, listen),
     CYAML_FIELD_END,
 };
+static const cyaml_schema_field_t audit_fields[] = {
+    STR("file", struct text_audit, file),
+    STR("size", struct text_audit, size),
+    STR("keep", struct text_audit, keep),
+    CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t top_fields[] = {
     STR("role", struct text_values, role),
     MAP("backend", struct text_values, backend, backend_fields),
@@ -145,6 +151,7 @@ static const cyaml_schema_field_t top_fields[] = {
     SEQ("tenants", struct text_values, tenants, tenant_entry),
     MAP("limits", struct text_values, limits, limits_fields),
     MAP("metrics", struct text_values, metrics, metrics_fields),
+    MAP("audit", struct text_values, audit, audit_fields),
     STR("log", struct text_values, log),
     STR("user", struct text_values, user),
     STR("drain", struct text_values, drain),

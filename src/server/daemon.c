@@ -255,6 +255,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
         .tenants = tenants,
         .ntenants = srv->ntenants,
+        .audit = srv->audit,
         .export_path = cfg->export_listen,
         .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_metrics, on_turn},
     };
@@ -399,6 +400,7 @@ static void close_all(struct srv *srv)
         tenant_close(t);
     turns_free(srv->turns);
     free(srv->tenants);
+    audit_close(srv->audit);
     pst_store_close(srv->store);
     free(srv);
 }
@@ -421,6 +423,11 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
         r = open_store(srv, err, err_size);
     if (r == 0)
         r = start_tenants(srv, err, err_size);
+    if (r == 0 && cfg->audit_file) {
+        r = audit_open(cfg->audit_file, cfg->audit_size, (unsigned)cfg->audit_keep, &srv->audit);
+        if (r < 0)
+            snprintf(err, err_size, "audit log %s (audit.file) cannot be written: %s", cfg->audit_file, err_text(r));
+    }
     if (r == 0)
         r = start_control(srv, err, err_size);
     if (r == 0 && cfg->export_listen)
@@ -447,6 +454,11 @@ int srv_control_port(const struct srv *s, unsigned i)
 int srv_metrics_port(const struct srv *s)
 {
     return metrics_port(s->metrics);
+}
+
+void srv_reopen_audit(struct srv *s)
+{
+    audit_reopen(s->audit);
 }
 
 int srv_stop(struct srv *srv)

@@ -220,6 +220,7 @@ struct srv {
     unsigned ntenants;
     struct turns *turns; /* NULL: no limits, and a single tenant */
     struct ctl_server *ctl;
+    struct audit *audit; /* NULL: none */
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
     struct exports *_Atomic exports; /* NULL: no memory is taken */

@@ -15,6 +15,7 @@ pools:
   - {label: pb, mode: 777, containers: [{label: c, mode: 777}]}
   - {label: shared, mode: 777, containers: [{label: in, mode: 777}, {label: out, mode: 777}]}
 data: {shards: 1, buffer_memory: 16M}
+audit: {file: $T/audit.log, size: 1M, keep: 2}
 tenants:
   - {name: anna, containers: [pa/*, shared/in], quota: 4M, quota_objects: 12, buffer_memory: 16M, max_connections: 8}
   - {name: bert, containers: [pb/c, shared/in], weight: 3, rate: 1G, burst: 64M, buffer_memory: 16M,
@@ -98,5 +99,29 @@ says "quota"
 [ "$i" -lt 12 ] || fail "$i directories"
 anna rm -r "$SERVER/pa/c/d1"
 anna mkdir "$SERVER/pa/c/e"
+
+say "the audit log has it, and goes on after a rotation"
+mv "$T/audit.log" "$T/audit.old"
+kill -HUP "$DAEMON"
+for _ in $(seq 100); do [ -e "$T/audit.log" ] && break; sleep 0.05; done
+anna ls "$SERVER/pa/c" >/dev/null
+"$PENSTOCK" pool create "$SERVER/extra" >/dev/null
+printf 0123456789abcdef0123 >"$T/wrong"
+chmod 600 "$T/wrong"
+PENSTOCK_TOKEN_FILE=$T/wrong expect 5 "$PENSTOCK" ls "$SERVER/pa/c"
 drain
+/usr/bin/python3 - "$T/audit.old" "$T/audit.log" <<'PY'
+import json, sys
+old, new = ([json.loads(line) for line in open(f)] for f in sys.argv[1:])
+def has(log, **want):
+    assert any(all(e.get(k) == v for k, v in want.items()) for e in log), (want, log[-20:])
+has(old, event="session_open", tenant="anna", credential="anna")
+has(old, event="grant", tenant="bert", credential="bert")
+has(old, event="refused", tenant="anna", what="admin")
+has(old, event="pool_create", tenant="anna", what="more", error="EPERM")
+has(new, event="session_open", tenant="anna")
+has(new, event="session_end", tenant="anna")
+has(new, event="pool_create", tenant="default", what="extra")
+has(new, event="session_refused", what="wrong token", error="EACCES")
+PY
 echo passed

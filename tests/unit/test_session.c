@@ -41,7 +41,7 @@ static void on_gone(void *user, const uint8_t id[16])
 }
 
 static struct sess_table *t;
-static const struct sess_hooks hooks = {on_object, on_cont, on_gone, NULL};
+static const struct sess_hooks hooks = {on_object, on_cont, on_gone, NULL, NULL, NULL};
 static const struct sess_ident alice = {.client_id = "alice's client..",
                                         .credential = "alice",
                                         .uid = 1000,
@@ -451,7 +451,7 @@ static void quiet_cont(void *user, struct pst_cont *c)
 
 static void threads_share_the_table(void **state)
 {
-    const struct sess_hooks quiet = {quiet_object, quiet_cont, NULL, NULL};
+    const struct sess_hooks quiet = {quiet_object, quiet_cont, NULL, NULL, NULL, NULL};
     const struct sess_limits l = {.sessions = 4};
     pthread_t threads[4];
     (void)state;

@@ -5,6 +5,7 @@
 #ifndef CONTROL_SERVICE_H
 #define CONTROL_SERVICE_H
 
+#include "control/audit.h"
 #include "control/cap.h"
 #include "control/rpc.h"
 #include "control/session.h"
@@ -102,6 +103,7 @@ struct ctl_config {
     size_t ntenants;
     const char *export_path; /* the Unix socket where clients hand over memory, for sessions; copied. NULL: none */
     struct ctl_hooks hooks;
+    struct audit *audit; /* borrowed; NULL: none */
 };
 
 struct ctl_server;

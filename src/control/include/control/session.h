@@ -87,6 +87,10 @@ struct sess_hooks {
     void (*cont_free)(void *user, struct pst_cont *c); /* after its objects */
     void (*session_gone)(void *user, const uint8_t id[SESS_ID_BYTES]);
     void *user;
+    /* May be NULL. Whose session it was. */
+    void (*session_ended)(void *user, const struct sess_ident *who);
+    /* May be NULL. What has been counted, on whose behalf; also with the table's lock held. */
+    void (*refused)(void *user, uint32_t tenant, enum refusal r);
 };
 
 struct sess_table *sess_table_new(const struct sess_limits *l, const struct sess_hooks *h);

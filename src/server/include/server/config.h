@@ -28,6 +28,8 @@
 #define SRV_BUFFER_MEMORY  (64 * MiB) /* all buffers of one shard */
 #define SRV_EXPORT_MEMORY  (4 * GiB)  /* clients' memory mapped here, all together; a quarter for each credential */
 #define SRV_SPIN_US        20u
+#define SRV_AUDIT_SIZE     (64 * MiB)
+#define SRV_AUDIT_KEEP     8u
 #define SRV_WINDOW         (4 * MiB) /* enough for a disk to be busy */
 
 #define SRV_BACKEND_MS     30000u /* how long an agent's requests wait for its backend */
@@ -118,6 +120,8 @@ struct srv_config {
     uint64_t window_bytes;           /* qos_config.window_cost */
 
     const char *metrics_listen; /* NULL: off */
+    const char *audit_file;     /* NULL: none */
+    uint64_t audit_size, audit_keep;
     enum log_level log;
     const char *run_as; /* a user's name; NULL: stay */
     uint64_t drain_ms;

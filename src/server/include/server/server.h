@@ -25,6 +25,9 @@ int srv_metrics_port(const struct srv *s);
  */
 int srv_stop(struct srv *s);
 
+/* The audit log's file is opened anew: it was moved away. Any thread. */
+void srv_reopen_audit(struct srv *s);
+
 /* Tells the service manager ("READY=1") over $NOTIFY_SOCKET; does nothing without one. */
 void srv_notify(const char *state);
 
