@@ -248,12 +248,25 @@ static void awake(struct uroce_cq *cq, int given)
         atomic_store(armed, false);
 }
 
+/*
+ * Who always finds completions, which its posts brought, drives as well as who polls in vain, and the helper thread stays
+ * out of the way. Not after it armed: then it means to sleep.
+ */
+static void still_polls(struct uroce_device *dev)
+{
+    uint_fast64_t since = atomic_load_explicit(&dev->polled_ns, memory_order_relaxed);
+    uint64_t now = now_ns();
+    if (since && now > since + DEV_STAND_BACK_NS / 4)
+        atomic_compare_exchange_strong(&dev->polled_ns, &since, now);
+}
+
 int uroce_poll_cq(struct uroce_cq *cq, int n, struct uroce_wc *ret)
 {
     ENTER(cq->dev);
     int r = poll_once(cq, n, ret);
     if (r != 0) {
         awake(cq, r);
+        still_polls(cq->dev);
         return r;
     }
     /* Arm, poll, sleep: that poll is not one of a program that comes again by itself. */
