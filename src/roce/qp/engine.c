@@ -321,21 +321,40 @@ static void tx_finish(struct qp *qp, uint64_t now, struct qp_tx *tx)
         COUNT(qp, retransmits);
 }
 
-/* As many packets as make full runs of the middle of a message: the rest would be a run of its own, hardly cheaper. */
-static int whole_runs(const struct qp *qp, int max)
-{
-    uint32_t run = qp->e->cfg.run_bytes / (qp->mtu + WIRE_BTH_BYTES + WIRE_ICRC_BYTES);
+/* Runs of packets that a port sends at once: of equal size, the last may be shorter. As the device makes them. */
+struct run {
+    uint32_t full;          /* packets of a run of the middle of a message; 0: no matter */
+    uint32_t count, packet; /* of the run that the next packet may go on with, if count; bytes of its packets */
+};
 
-    return run && run < (uint32_t)max ? max - max % (int)run : max;
+static void run_add(struct run *r, const struct qp_tx *tx)
+{
+    uint32_t bytes;
+
+    if (!r->full)
+        return;
+    bytes = (uint32_t)wire_pkt_bytes(&tx->pkt);
+    if (!r->count || bytes > r->packet) {
+        r->count = 0;
+        r->packet = bytes;
+    }
+    r->count = bytes < r->packet || r->count + 1 >= r->full ? 0 : r->count + 1;
+}
+
+/* Where a run begins that has no room here as a whole, as long as the message has packets for it: it goes with the next
+ * call, as the rest would be a run of its own, hardly cheaper. */
+static bool run_waits(const struct run *r, uint32_t left, int room)
+{
+    return r->full && !r->count && min_u64(left, r->full) > (uint32_t)room;
 }
 
 /* Requests and responses of a queue pair go first in turn, so that neither waits for ever behind the other. */
 static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
 {
+    struct run run = {.full = qp->e->cfg.run_bytes / (qp->mtu + WIRE_BTH_BYTES + WIRE_ICRC_BYTES)};
     uint32_t bytes = 0;
     int n = 0;
 
-    max = whole_runs(qp, max);
     if (qp->cnp_due) {
         ret[n].retransmit = ret[n].ecn_capable = false;
         tx_cnp(qp, &ret[n]);
@@ -348,11 +367,14 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             struct qp_tx *tx = &ret[n];
             if (pace_hold(qp, now) && (requests || qp->resp.res_pending)) /* acknowledgements do not wait */
                 break;
+            if (n && run_waits(&run, requests ? req_left(qp) : resp_left(qp), max - n))
+                break;
             tx->retransmit = false;
             tx->ecn_capable = qp->e->cfg.dcqcn.enabled;
             if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))
                 break;
             tx_finish(qp, now, tx);
+            run_add(&run, tx);
             bytes += tx->payload_len;
             n++;
             if (qp->type == UROCE_QPT_UD) /* the next may go elsewhere */

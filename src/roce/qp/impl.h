@@ -412,6 +412,9 @@ void qp_reset(struct qp *qp);
 
 /* req.c: builds the next request packet; 1 or 0. comp.c: takes what comes back. */
 int req_tx(struct qp *qp, uint64_t now, struct qp_tx *tx);
+/* Packets that follow of the message that is being sent, and of the answer of a READ; 0: none was begun. */
+uint32_t req_left(const struct qp *qp);
+uint32_t resp_left(const struct qp *qp);
 void req_go_back(struct qp *qp);
 void req_ask_again(struct qp *qp);
 void req_progress(struct qp *qp);

@@ -542,6 +542,17 @@ static int tx_new(struct qp *qp, uint64_t now, struct qp_tx *tx)
     return 0;
 }
 
+uint32_t req_left(const struct qp *qp)
+{
+    const struct requester *r = &qp->req;
+    const struct sq_wqe *w;
+
+    if (!r->off_next || r->rtx_on || r->again_on)
+        return 0;
+    w = ring_at(&qp->sq, r->wqe_next);
+    return is_read(w) ? 0 : w->npkts - r->off_next;
+}
+
 int req_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
 {
     struct requester *r = &qp->req;

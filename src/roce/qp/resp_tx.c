@@ -114,6 +114,18 @@ static int tx_resource(struct qp *qp, struct qp_tx *tx)
     return 0;
 }
 
+uint32_t resp_left(const struct qp *qp)
+{
+    const struct responder *r = &qp->resp;
+
+    for (uint32_t i = 0; r->res_pending && i < r->res_count; i++) {
+        const struct resp_res *res = &r->res[(r->res_head + i) % UROCE_RD_ATOMIC];
+        if (res->pending)
+            return !res->atomic && res->pos > res->from ? res->end - res->pos : 0;
+    }
+    return 0;
+}
+
 int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
 {
     struct responder *r = &qp->resp;
