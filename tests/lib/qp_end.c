@@ -123,6 +123,7 @@ void qend_open(struct qend *q, struct qpnet *n, const struct qend_opts *o)
     cfg.window_pkts = q->o.window_pkts;
     cfg.window_bytes = q->o.window_bytes;
     cfg.total_bytes = q->o.total_bytes;
+    cfg.run_bytes = q->o.run_bytes;
     cfg.dcqcn.enabled = q->o.dcqcn;
     q->mem = calloc(1, QEND_MEM);
     CHECK(q->mem && !qp_engine_new(&cfg, &q->e));

@@ -15,7 +15,7 @@ struct qend_opts {
     bool srq, unsignalled, dcqcn;
     unsigned int access; /* of the memory; 0: all */
     unsigned int qp_access;
-    uint32_t cqe;
+    uint32_t cqe, run_bytes;
     uint64_t total_bytes;
 };
 

@@ -533,6 +533,36 @@ static void a_place_in_the_queue_is_free_when_its_completion_is_told(void **stat
     fx_close();
 }
 
+/* Messages of so many packets: what one call gives of them, and the next. */
+static void expect_bursts(uint32_t pkts, int messages, const int *want, int calls)
+{
+    struct qp_tx tx[64];
+
+    fx_open(&(struct qend_opts){.run_bytes = 62 * 1040, .window_pkts = 1024, .window_bytes = 1u << 20});
+    for (int i = 0; i < messages; i++) {
+        struct uroce_send_wr wr = fx_rdma(UROCE_WR_RDMA_WRITE, 1, b.mem);
+        assert_int_equal(qend_send(&a, &net, &wr, a.mem, pkts * 1024), 0);
+    }
+    for (int i = 0; i < calls; i++)
+        assert_int_equal(qp_engine_tx(a.e, net.now, tx, 64), want[i]);
+    fx_run(); /* what was not sent here is sent again */
+    for (int i = 0; i < messages; i++)
+        assert_int_equal(fx_one(a.scq).status, UROCE_WC_SUCCESS);
+    fx_close();
+}
+
+static void a_burst_ends_where_a_run_begins_that_has_no_room_in_it(void **state)
+{
+    (void)state;
+    /* The first packet is longer, and a run of the port with the second. */
+    expect_bursts(64, 3, (int[]){64, 64, 64, 0}, 4);
+    expect_bursts(200, 1, (int[]){64, 62, 62, 12, 0}, 5);
+    expect_bursts(100, 2, (int[]){64, 38, 62, 36, 0}, 5);
+    /* Short messages fill it. */
+    expect_bursts(8, 20, (int[]){64, 64, 32, 0}, 4);
+    expect_bursts(1, 64, (int[]){62, 2, 0}, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +588,7 @@ int main(void)
         cmocka_unit_test(credits_keep_a_sender_from_running_into_rnr),
         cmocka_unit_test(a_place_in_the_queue_is_free_when_its_completion_is_told),
         cmocka_unit_test(a_local_invalidate_waits_for_what_was_posted_before),
+        cmocka_unit_test(a_burst_ends_where_a_run_begins_that_has_no_room_in_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,6 +325,7 @@ static void tx_finish(struct qp *qp, uint64_t now, struct qp_tx *tx)
 struct run {
     uint32_t full;          /* packets of a run of the middle of a message; 0: no matter */
     uint32_t count, packet; /* of the run that the next packet may go on with, if count; bytes of its packets */
+    bool filled;            /* the run that ended last was as long as can be: more of the kind may come */
 };
 
 static void run_add(struct run *r, const struct qp_tx *tx)
@@ -338,13 +339,16 @@ static void run_add(struct run *r, const struct qp_tx *tx)
         r->count = 0;
         r->packet = bytes;
     }
-    r->count = bytes < r->packet || r->count + 1 >= r->full ? 0 : r->count + 1;
+    r->filled = bytes == r->packet && r->count + 1 >= r->full;
+    r->count = bytes < r->packet || r->filled ? 0 : r->count + 1;
 }
 
 /* Where a run begins that has no room here as a whole, as long as the message has packets for it: it goes with the next
  * call, as the rest would be a run of its own, hardly cheaper. */
 static bool run_waits(const struct run *r, uint32_t left, int room)
 {
+    if (!left && r->filled)
+        left = r->full;
     return r->full && !r->count && min_u64(left, r->full) > (uint32_t)room;
 }
 
