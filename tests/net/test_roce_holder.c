@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,8 @@
 #include <sys/wait.h>
 
 #include <cmocka.h>
+
+#include "lib/own_use.h"
 
 #define LEN   (1u << 20)
 #define PEERS 2
@@ -356,6 +359,60 @@ static void garbage_does_not_harm_the_holder(void **state)
     node_close(&n);
 }
 
+/* A holder that answers a request twice: first one that was given up, with a socket, then this one. */
+static void answer_late(int listener)
+{
+    int s = accept(listener, NULL, NULL), fd;
+    struct holder_msg m;
+    must(s >= 0, "accept");
+    while (holder_recv(s, 0, &m, &fd) == 0 && m.type != HOLDER_LEAVE) {
+        struct holder_msg late = m;
+        m.type = m.type == HOLDER_JOIN ? HOLDER_JOINED : m.type;
+        m.slot = 5;
+        m.status = 0;
+        late.type = m.type;
+        late.seq = m.seq - 1;
+        late.status = m.type == HOLDER_JOINED ? 0 : -EADDRINUSE;
+        late.slot = 6;
+        must(holder_send(s, &late, s) == 0 && holder_send(s, &m, -1) == 0, "answer");
+    }
+    _exit(0);
+}
+
+static void an_answer_to_an_earlier_request_is_not_taken_for_this_ones(void **state)
+{
+    (void)state;
+    struct sockaddr_un name;
+    assert_int_equal(unshare(CLONE_NEWNET), 0); /* nobody holds anything there */
+    socklen_t len = holder_name(geteuid(), false, &name);
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s, (struct sockaddr *)&name, len), 0);
+    assert_int_equal(listen(s, 1), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        answer_late(s);
+    }
+    close(s);
+    struct holder_client c;
+    struct holder_bind b = {.service_id = 7, .n = 1};
+    char err[256] = "";
+    assert_int_equal(holder_client_join(&c, err, sizeof err), 0);
+    assert_int_equal(c.slot, 5);
+    unsigned before = descriptors();
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(holder_client_bind(&c, &b), 0);
+        holder_client_unbind(&c, &b);
+    }
+    assert_int_equal(descriptors(), before);
+    holder_client_leave(&c);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    netns_enter(&ns, 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -370,6 +427,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(processes_share_an_address_and_outlive_the_holder),
         cmocka_unit_test(another_users_process_is_refused_with_a_reason),
         cmocka_unit_test(garbage_does_not_harm_the_holder),
+        cmocka_unit_test(an_answer_to_an_earlier_request_is_not_taken_for_this_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

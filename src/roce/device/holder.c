@@ -229,7 +229,7 @@ static void serve_client(struct holder *h, struct client *c)
         close(fd);
     if (r == -EAGAIN)
         return;
-    struct holder_msg a = {.magic = HOLDER_MAGIC, .to = m.to};
+    struct holder_msg a = {.magic = HOLDER_MAGIC, .to = m.to, .seq = m.seq};
     int give = -1;
     if (!r && m.type == HOLDER_JOIN) {
         a.type = HOLDER_JOINED;

@@ -40,6 +40,8 @@ static int connect_to(bool system, char *err, size_t err_size)
         return -errno;
     struct timeval t = {.tv_sec = ANSWER_S};
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t,
+               sizeof t); /* connect waits while a holder that is stopped has many to accept */
     if (connect(s, (struct sockaddr *)&name, len))
         return -errno;
     uid_t uid = 0;
@@ -136,19 +138,27 @@ static void keep_waiting(struct holder_client *c, const struct holder_msg *m)
         c->waiting->m[c->waiting->n++] = *m;
 }
 
-/* Sends a message and waits for its answer; c (or NULL): where packets that come in between are kept. */
+/*
+ * Sends a message and waits for its answer. Packets that come in between are kept; the answer to an earlier request,
+ * which came too late for it, is not taken for this one's.
+ */
 static int ask(int sock, struct holder_client *c, struct holder_msg *m, int *ret_fd)
 {
-    uint32_t want = m->type == HOLDER_JOIN ? HOLDER_JOINED : m->type;
+    uint32_t want = m->type == HOLDER_JOIN ? HOLDER_JOINED : m->type, seq = ++c->seq;
+    m->seq = seq;
     int r = holder_send(sock, m, -1);
-    do {
+    for (;;) {
         if (r)
             return r;
         r = holder_recv(sock, 0, m, ret_fd);
-        if (!r && c && m->type == HOLDER_PACKET)
+        if (!r && m->type == want && m->seq == seq)
+            return m->status;
+        if (!r && m->type == HOLDER_PACKET)
             keep_waiting(c, m);
-    } while (r || m->type != want);
-    return m->status;
+        if (*ret_fd >= 0)
+            close(*ret_fd);
+        *ret_fd = -1;
+    }
 }
 
 static int join_once(struct holder_client *c, char *err, size_t err_size)
@@ -157,7 +167,7 @@ static int join_once(struct holder_client *c, char *err, size_t err_size)
     if (s < 0)
         return s;
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_JOIN, .slot = HOLDER_ANY_SLOT};
-    int fd, r = ask(s, NULL, &m, &fd);
+    int fd = -1, r = ask(s, c, &m, &fd);
     if (!r && (m.slot == 0 || m.slot >= HOLDER_SLOTS))
         r = -EPROTO;
     if (r) {
@@ -197,18 +207,23 @@ int holder_client_socket(struct holder_client *c, const struct port_addr *addr, 
 int holder_client_bind(struct holder_client *c, const struct holder_bind *b)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_BIND, .len = sizeof *b};
-    int fd;
+    int fd = -1;
     if (c->sock < 0)
         return -ENOTCONN;
     memcpy(m.data, b, sizeof *b);
     int r = ask(c->sock, c, &m, &fd);
+    if (r == -EAGAIN) { /* it may do so later, when nobody knows any more: its answer is for nobody */
+        m = (struct holder_msg){.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .seq = ++c->seq, .len = sizeof *b};
+        memcpy(m.data, b, sizeof *b);
+        holder_send(c->sock, &m, -1);
+    }
     return r == -EPIPE || r == -ECONNRESET || r == -EAGAIN ? -ENOTCONN : r;
 }
 
 void holder_client_unbind(struct holder_client *c, const struct holder_bind *b)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .len = sizeof *b};
-    int fd;
+    int fd = -1;
     memcpy(m.data, b, sizeof *b);
     if (c->sock >= 0)
         ask(c->sock, c, &m, &fd);

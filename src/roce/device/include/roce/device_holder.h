@@ -26,7 +26,7 @@
 
 #define HOLDER_SLOTS      64u /* slot 0 is the holder's own */
 #define HOLDER_ADDRESSES  32u
-#define HOLDER_MAGIC      0x75726832u /* "urh2": another version has another number */
+#define HOLDER_MAGIC      0x75726833u /* "urh3": another version has another number */
 #define HOLDER_PACKET_MAX 512u        /* a management datagram with its headers is 280 bytes */
 #define HOLDER_TEXT       192u
 #define HOLDER_ANY_SLOT   UINT32_MAX
@@ -56,6 +56,7 @@ struct holder_msg {
     uint32_t type;
     int32_t status;
     uint32_t slot;
+    uint32_t seq; /* of a request; its answer has the same */
     struct port_addr from, to;
     uint16_t len;
     char text[HOLDER_TEXT];
@@ -81,6 +82,7 @@ int holder_run(bool system);
 struct holder_client {
     int sock; /* -1: not connected (the holder was killed: another try now and then) */
     uint32_t slot;
+    uint32_t seq; /* of the last request */
     bool system;
     uint64_t next_try_ns, next_look_ns;
     struct holder_waiting *waiting; /* packets that came while an answer was awaited */
