@@ -24,7 +24,7 @@ struct raw alice, bob;
 struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
-const char *daemon_filter;
+const char *daemon_filter, *daemon_config;
 bool daemon_export, daemon_agent;
 char export_path[100];
 
@@ -35,6 +35,23 @@ static void set_flag(const char *name, const char *value)
         fail_msg("%s", err);
 }
 
+static int load_config(void)
+{
+    char path[100], err[400];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/penstock.yaml", dir);
+    f = fopen(path, "w");
+    if (!f)
+        return -1;
+    fputs(daemon_config, f);
+    fclose(f);
+    if (srv_config_load(cfg, path, err, sizeof err) == 0)
+        return 0;
+    fprintf(stderr, "%s\n", err);
+    return -1;
+}
+
 /* The daemon under test; or, as `behind`, the server behind it. */
 static int start_one(const char *backend, struct srv **ret)
 {
@@ -43,6 +60,8 @@ static int start_one(const char *backend, struct srv **ret)
     bool behind = daemon_agent && !backend;
 
     cfg = srv_config_new();
+    if (daemon_config && load_config() < 0)
+        return -1;
     snprintf(path, sizeof path, "local:%s/store", dir);
     if (backend) {
         set_flag("role", "agent");
