@@ -100,6 +100,32 @@ says "quota"
 anna rm -r "$SERVER/pa/c/d1"
 anna mkdir "$SERVER/pa/c/e"
 
+say "an agent has each tenant's own credential at the server, and mixes nothing"
+FIRST=$DAEMON FIRST_SERVER=$SERVER FIRST_LOG=$LOG
+head -c 24 /dev/urandom | base64 >"$T/host.token"
+chmod 600 "$T/host.token"
+cat >"$T/agent.yaml" <<YAML
+role: agent
+backend: {url: "$SERVER", token_file: $T/b.token}
+data: {shards: 1, buffer_memory: 16M}
+tenants:
+  - {name: anna, containers: [pa/*, pb/c], buffer_memory: 16M, backend_token_file: $T/a.token}
+credentials:
+  - {name: host, token_file: $T/host.token, uid: 1000, gid: 1000, tenant: anna}
+YAML
+serve --config "$T/agent.yaml"
+host() { PENSTOCK_TOKEN_FILE=$T/host.token "$PENSTOCK" "$@"; }
+host rm "$SERVER/pa/c/big"
+host cp "$T/f" "$SERVER/pa/c/via"
+anna cp "$FIRST_SERVER/pa/c/via" "$T/g" && cmp "$T/f" "$T/g"
+[ "$(host pool list "$SERVER" | awk 'NR > 1 { print $1 }' | xargs)" = "pa" ] || fail "$(host pool list "$SERVER")"
+expect 4 host ls "$SERVER/pb/c" # the agent would let her; the server does not
+expect 1 host cp "$T/big" "$SERVER/pa/c/more"
+says "quota"
+host rm "$SERVER/pa/c/more" 2>/dev/null || true
+drain
+DAEMON=$FIRST SERVER=$FIRST_SERVER LOG=$FIRST_LOG
+
 say "the audit log has it, and goes on after a rotation"
 mv "$T/audit.log" "$T/audit.old"
 kill -HUP "$DAEMON"
