@@ -2,11 +2,11 @@
  * The inline services: each stage alone (core-seconds per GiB of plain bytes), and the local engine with and without
  * them, in turn in one run.
  *
- *   bench_filter DIR [size=MiB] [seconds=S]
+ *   bench_filter DIR [size=MiB] [seconds=S] [stages=1]
  *
  * DIR is made and left for the caller to remove. Prints one JSON object: stages by name and content, then for each
  * stack of filters and content the work by name: MB/s and core-seconds per GiB. Content: text becomes shorter, random
- * does not.
+ * does not. stages=1: no more than the stages.
  */
 #include "bench_util.h"
 
@@ -213,12 +213,14 @@ int main(int argc, char **argv)
                                          "compress:alg=zstd",
                                          "crypt:key_env=PST_BENCH_KEY",
                                          "compress crypt:key_env=PST_BENCH_KEY"};
-    const struct bench_arg args[] = {{"size", NULL, &size, NULL}, {"seconds", NULL, NULL, &seconds}, {0}};
+    uint64_t stages_only = 0;
+    const struct bench_arg args[] = {
+        {"size", NULL, &size, NULL}, {"seconds", NULL, NULL, &seconds}, {"stages", NULL, &stages_only, NULL}, {0}};
     struct rng r;
 
     bench_program = "bench_filter";
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_filter DIR [size=MiB] [seconds=S]\n");
+        fprintf(stderr, "usage: bench_filter DIR [size=MiB] [seconds=S] [stages=1]\n");
         return 2;
     }
     bench_args(args, argc, argv, 2);
@@ -228,13 +230,10 @@ int main(int argc, char **argv)
     rng_seed(&r, 7);
     for (int k = 0; k < 2; k++)
         mem[k] = malloc(MiB);
-    for (uint64_t i = 0; i < MiB; i++)
-        mem[0][i] =
-            (uint8_t)("0123456789 the quick brown fox jumps over lazy dogs\n"[rng_below(&r, 4) ? i % 52
-                                                                                               : rng_below(&r, 52)]);
+    fill_text(&r, mem[0], MiB);
     rng_fill(&r, mem[1], MiB);
     stages();
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2 && !stages_only; k++)
         for (size_t i = 0; i < ARRAY_SIZE(stacks); i++)
             stack(argv[1], (int)i, stacks[i], k);
     printf("}\n");

@@ -5,11 +5,12 @@
  *   bench_store URL idle [n=CONNECTIONS] [data=0|1]             connects (data=1: data connections too), prints
  * "ready", waits for the end of its input
  *
- *   bs=BYTES depth=N jobs=N size=MiB random=0|1 seconds=S server=PID file=NAME
+ *   bs=BYTES depth=N jobs=N size=MiB random=0|1 seconds=S server=PID agent=PID file=NAME text=0|1
  *
  * read and write are asynchronous, in registered memory; pread and pwrite are the plain calls with read-ahead and
  * write-behind. Job n has the file NAME-n of `size` MiB. seconds=0: one pass over the files. Writes make one pass, and
- * their time includes pst_fsync. server: its processor time is counted too. Prints one JSON object.
+ * their time includes pst_fsync. server, agent: their processor time is counted too, and the
+ * whole machine's. text=1: bytes that compress as text does. Prints one JSON object.
  */
 #include "bench_util.h"
 
@@ -36,7 +37,7 @@ struct job {
 
 static struct {
     const char *file;
-    uint64_t bs, depth, jobs, size, random, n, data;
+    uint64_t bs, depth, jobs, size, random, n, data, text;
     double seconds;
     bool write, async;
     uint64_t end_ns; /* 0: one pass */
@@ -146,18 +147,23 @@ static void prepare(struct job *j, unsigned id)
         die("memory", -ENOMEM, "");
     for (size_t i = 0; i < bytes; i++) /* no two blocks alike, and touched */
         j->mem[i] = (uint8_t)(i * 31 + (i >> 12) + id);
+    if (o.text) {
+        struct rng rng;
+        rng_seed(&rng, id);
+        fill_text(&rng, j->mem, bytes);
+    }
     snprintf(path, sizeof path, "/%s-%u", o.file, id);
     check("open", pst_open(fs, path, o.write ? O_RDWR | O_CREAT : O_RDONLY, 0644, &j->file));
     check("event queue", pst_eq_create(fs, (unsigned)o.depth, &j->eq));
     warm_up(j);
 }
 
-static void measure(pid_t server)
+static void measure(pid_t server, pid_t agent)
 {
     static struct job jobs[JOBS_MAX];
     uint64_t ops = 0, n = 0, start;
     uint32_t *lat = malloc(o.jobs * LAT_MAX * sizeof *lat);
-    double cpu, server_cpu, seconds;
+    double cpu, server_cpu, agent_cpu, busy, seconds;
 
     if (!lat)
         die("memory", -ENOMEM, "");
@@ -165,6 +171,8 @@ static void measure(pid_t server)
         prepare(&jobs[i], i);
     cpu = process_cpu(0);
     server_cpu = server ? process_cpu(server) : 0;
+    agent_cpu = agent ? process_cpu(agent) : 0;
+    busy = machine_busy();
     start = now_ns();
     o.end_ns = o.write || o.seconds <= 0 ? 0 : start + (uint64_t)(o.seconds * 1e9);
     for (unsigned i = 0; i < o.jobs; i++)
@@ -175,6 +183,8 @@ static void measure(pid_t server)
     seconds = (double)(now_ns() - start) / 1e9;
     cpu = process_cpu(0) - cpu;
     server_cpu = server ? process_cpu(server) - server_cpu : 0;
+    agent_cpu = agent ? process_cpu(agent) - agent_cpu : 0;
+    busy = machine_busy() - busy;
     for (unsigned i = 0; i < o.jobs; i++) {
         struct job *j = &jobs[i];
         memcpy(lat + n, j->lat, j->nlat * sizeof *lat);
@@ -189,9 +199,9 @@ static void measure(pid_t server)
     }
     sort_u32(lat, n);
     printf("{\"ops\": %llu, \"bytes\": %llu, \"seconds\": %.6f, \"client_cpu\": %.6f, \"server_cpu\": %.6f, "
-           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n",
-           (unsigned long long)ops, (unsigned long long)(ops * o.bs), seconds, cpu, server_cpu, at_us(lat, n, 0.5),
-           at_us(lat, n, 0.99), at_us(lat, n, 0.999));
+           "\"agent_cpu\": %.6f, \"busy\": %.6f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n",
+           (unsigned long long)ops, (unsigned long long)(ops * o.bs), seconds, cpu, server_cpu, agent_cpu, busy,
+           at_us(lat, n, 0.5), at_us(lat, n, 0.99), at_us(lat, n, 0.999));
     free(lat);
 }
 
@@ -226,7 +236,7 @@ int main(int argc, char **argv)
 {
     struct pst_options opts;
     const char *kind = argc > 2 ? argv[2] : "";
-    uint64_t server = 0;
+    uint64_t server = 0, agent = 0;
     const struct bench_arg args[] = {{"file", &o.file, NULL, NULL},
                                      {"bs", NULL, &o.bs, NULL},
                                      {"depth", NULL, &o.depth, NULL},
@@ -236,6 +246,8 @@ int main(int argc, char **argv)
                                      {"n", NULL, &o.n, NULL},
                                      {"data", NULL, &o.data, NULL},
                                      {"server", NULL, &server, NULL},
+                                     {"agent", NULL, &agent, NULL},
+                                     {"text", NULL, &o.text, NULL},
                                      {"seconds", NULL, NULL, &o.seconds},
                                      {0}};
 
@@ -259,7 +271,7 @@ int main(int argc, char **argv)
     if (!strncmp(argv[1], "local:", 6))
         opts.store_options = "create=1";
     check("connect", pst_connect(argv[1], &opts, &fs));
-    measure((pid_t)server);
+    measure((pid_t)server, (pid_t)agent);
     check("disconnect", pst_disconnect(fs));
     return 0;
 }

@@ -1,5 +1,7 @@
 #include "bench_util.h"
 
+#include "base/rng.h"
+
 #include <penstock/penstock.h>
 
 #include <string.h>
@@ -54,6 +56,27 @@ double process_cpu(pid_t pid)
     if (r || clock_gettime(clock, &t))
         die("processor time", r ? -r : -errno, "");
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void fill_text(struct rng *r, uint8_t *p, size_t n)
+{
+    static const char text[] = "0123456789 the quick brown fox jumps over lazy dogs\n";
+
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)text[rng_below(r, 4) ? i % 52 : (size_t)rng_below(r, 52)];
+}
+
+double machine_busy(void)
+{
+    unsigned long long t[7] = {0};
+    FILE *f = fopen("/proc/stat", "re");
+    int n = f ? fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6]) : 0;
+
+    if (f)
+        fclose(f);
+    if (n != 7)
+        die("/proc/stat", -EIO, "");
+    return (double)(t[0] + t[1] + t[2] + t[5] + t[6]) / (double)sysconf(_SC_CLK_TCK); /* without idle and iowait */
 }
 
 static int by_value(const void *a, const void *b)

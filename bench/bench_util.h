@@ -29,6 +29,11 @@ void bench_args(const struct bench_arg *args, int argc, char **argv, int first);
 
 /* Seconds of processor time that a process has used, all its threads, user and system; 0: this one. */
 double process_cpu(pid_t pid);
+struct rng;
+/* Bytes that become shorter by a half, about. */
+void fill_text(struct rng *r, uint8_t *p, size_t n);
+/* Seconds that the processors of the machine have worked; what others had of them (steal) is not counted. */
+double machine_busy(void);
 void sort_u32(uint32_t *v, size_t n);
 /* The p-quantile of sorted nanoseconds, in microseconds. */
 double at_us(const uint32_t *sorted, size_t n, double p);
