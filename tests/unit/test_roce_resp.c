@@ -181,6 +181,7 @@ static void an_empty_message_does_not_look_at_the_memory_of_its_receive(void **s
     wc = fx_one(b.rcq);
     assert_int_equal(wc.status, UROCE_WC_SUCCESS);
     assert_int_equal(wc.byte_len, 0);
+    fx_close();
 }
 
 static void a_receive_with_wrong_memory_is_an_operational_error(void **state)
