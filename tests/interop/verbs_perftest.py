@@ -52,7 +52,8 @@ def options(tool, transport):
         yield ["-D", 1]
     if bw:
         for qps in (2, 16, 64):
-            n = 20 if sure else max(5, AT_ONCE // (4096 * qps))
+            # A receiver with one queue for all posts a share of -n messages for each queue pair: one at least.
+            n = max(20, qps) if transport == "XRC" else 20 if sure else max(5, AT_ONCE // (4096 * qps))
             yield ["-q", qps, "-n", n] if sure else ["-q", qps, "-n", n, "-s", min(4096, AT_ONCE // (n * qps) // 64 * 64)]
         yield [*few, "-b"]
         yield ["-n", 64, "-l", 8, "-s", 4096]
