@@ -475,7 +475,7 @@ uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id)
         const struct sess *s = list_entry(it, struct sess, link);
         const struct sess_cont *sc;
         uint32_t pos = 0;
-        if (strcmp(s->who.purpose, "mount"))
+        if (strcmp(s->who.purpose, "mount") && strcmp(s->who.purpose, "agent")) /* which may have mounts behind it */
             continue;
         while ((sc = idmap_next(&s->conts, &pos)))
             if (sc->id == cont_id) {

@@ -222,8 +222,10 @@ static int cont_query(struct ctl_req *q, const void *in_, void *out)
 
     if (!r)
         r = pst_cont_query(q->tenant->in.st, &q->ctx, in->pool, in->label, &info);
+    /* Of an agent: its own, and those that the store behind it has besides the agent. */
     if (!r)
-        ((PB(Container) *)out)->mounts = sess_cont_mounts(q->s->sess, info.id);
+        ((PB(Container) *)out)->mounts =
+            sess_cont_mounts(q->s->sess, info.id) + (info.mounts > 1 ? info.mounts - 1 : 0);
     return r ? r : fill_cont(q, &info, out);
 }
 

@@ -210,3 +210,5 @@ class Admin(Shared):
         self.assertEqual(a.open_container(label="m").mounts, 1)
         self.assertEqual(b.open_container(label="m").mounts, 2)
         self.assertEqual(c.containers.Open(ad.ContainerOpenRequest(header=c.admin(), pool="p", label="m")).mounts, 2)
+        self.client(self.server.token(), purpose="agent").open_container(label="m")  # there may be mounts behind it
+        self.assertEqual(c.containers.Query(ad.ContainerQueryRequest(header=c.admin(), pool="p", label="m")).mounts, 3)

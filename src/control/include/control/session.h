@@ -130,7 +130,7 @@ struct pst_cont *sess_cont_store(const struct sess_cont *sc);
 uint64_t sess_cont_id(const struct sess_cont *sc);
 /* Closes its objects as well and ends its key. slot and seq: as below, a retry finds it done. -EBADF. */
 int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle, uint32_t slot, uint64_t seq);
-/* Sessions of purpose "mount" that have this container open. */
+/* Sessions of purpose "mount" or "agent" that have this container open. */
 uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id);
 
 /* ---- objects ---- */
