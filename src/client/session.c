@@ -92,6 +92,9 @@ static int establish(struct session *s)
     if (r < 0)
         return r;
     resume = s->resuming;
+    r = resume ? session_origins_again(s) : 0;
+    if (r < 0)
+        return r;
     if (resume)
         s->hooks.resume(s->hooks.user);
     pthread_mutex_lock(&s->lock);
@@ -210,6 +213,7 @@ static void *keep(void *arg)
 
 static void session_free(struct session *s)
 {
+    session_origins_done(s);
     session_channel_unref(s, s->channel);
     rpc_cancel_free(s->cancel);
     pthread_mutex_destroy(&s->lock);
@@ -257,6 +261,8 @@ static struct session *session_new(const struct session_config *cfg, const struc
     list_init(&s->tickets);
     for (size_t i = 0; i < WAITER_BUCKETS; i++)
         list_init(&s->waiters[i]);
+    for (size_t i = 0; i < ORIGIN_BUCKETS; i++)
+        list_init(&s->origins[i]);
     s->cancel = rpc_cancel_new();
     if (!copy_text(cfg->token_file, &s->token_file) || !copy_text(cfg->ca_file, &s->ca_file) ||
         !copy_text(cfg->cert_file, &s->cert_file) || !copy_text(cfg->key_file, &s->key_file) || !s->cancel) {

@@ -1,7 +1,7 @@
 /*
  * The session: what its parts know of one another.
  *
- *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots
+ *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots   session_origin.c   origins
  *   session_call.c     requests over the stream     session_recv.c   their replies     session_open.c    talking to
  *   SessionService
  *
@@ -27,6 +27,7 @@
 
 #define SESSION_ID_BYTES 16u
 #define WAITER_BUCKETS   256u
+#define ORIGIN_BUCKETS   256u
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
 #define UNARY_MS         10000u
@@ -100,6 +101,10 @@ struct session {
         uint64_t seq;
         uint64_t free_at_ns; /* 0: free; UINT64_MAX: in use */
     } slot[PST_SLOTS_MAX];
+    struct list origins[ORIGIN_BUCKETS]; /* struct origin: session_origin.c */
+    uint64_t origin_tries;               /* counts tries of origins' requests */
+    uint32_t drop[256], ndrop;           /* numbers of drop_epoch that are not used any more */
+    uint64_t drop_epoch;
     bool range_used[PST_SLOTS_MAX]; /* at the first slot of a range that a queue has */
 };
 
@@ -145,6 +150,12 @@ void session_cond_init(pthread_cond_t *c);
 int session_wait_up(struct session *s, uint64_t deadline_ns);
 void session_broken(struct session *s); /* lock held */
 void session_give_up_locked(struct session *s, uint64_t epoch);
+
+/* session_origin.c */
+/* In a new session: all of them. From the keeper, lock not held. */
+int session_origins_again(struct session *s);
+void session_origins_done(struct session *s);
+uint32_t session_origin_number_locked(struct session *s, const uint8_t client[16], uint64_t epoch);
 
 /* session_slots.c; lock held. -ETIMEDOUT. */
 /* Who it is to act for: cred, or root where cred is NULL and the session may act for all; NULL: for the session. */

@@ -141,6 +141,14 @@ bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns)
     return !s->up || s->epoch != epoch;
 }
 
+/* Lock held. Whose request it is, in the session that there is now. */
+static int name_origin(struct session *s, struct session_call *c)
+{
+    c->header->request_id->origin = session_origin_number_locked(s, c->id->client, s->epoch);
+    c->header->request_id->attempt = ++s->origin_tries; /* over all calls that are tries of it: they come one by one */
+    return c->header->request_id->origin ? 0 : -ESTALE;
+}
+
 /* Lock held. One round: the reply's error, or -ECONNRESET to go another round. */
 static int round_trip(struct session *s, struct session_call *c, uint64_t deadline_ns)
 {
@@ -151,6 +159,11 @@ static int round_trip(struct session *s, struct session_call *c, uint64_t deadli
     if (r < 0)
         return r;
     epoch = s->epoch;
+    if (c->id) {
+        r = name_origin(s, c);
+        if (r < 0)
+            return r;
+    }
     session_waiter_init(s, &w);
     r = send_waiting(s, c, &w.a, deadline_ns);
     if (r == 0) {
@@ -184,7 +197,13 @@ int session_call(struct session *s, struct session_call *c)
     }
     c->epoch = 0;
     scoped_lock(&s->lock);
-    if (c->record) {
+    if (c->id && !c->id->seq)
+        c->id = NULL;
+    if (c->id) {
+        id.slot = c->id->slot;
+        id.sequence = c->id->seq;
+        c->header->request_id = &id;
+    } else if (c->record) {
         r = session_slot_get(s, deadline, &slot, &id.sequence);
         if (r < 0)
             return r;
@@ -200,7 +219,7 @@ int session_call(struct session *s, struct session_call *c)
     } while (r == -ECONNRESET && !c->resume);
     if (c->record && r == -ETIMEDOUT && c->epoch)
         session_give_up_locked(s, c->epoch);
-    if (c->record)
+    if (c->record && !c->id)
         session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
     c->header->cred = NULL;
     c->header->request_id = NULL;

@@ -40,8 +40,8 @@ static int once(struct session_channel *ch, const char *path, ProtobufCMessage *
 }
 
 /* Lock held; released during the call. */
-static int round_trip(struct session *s, const char *path, ProtobufCMessage *req, uint64_t deadline_ns, bool resume,
-                      const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+static int round_trip(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_reqid *origin,
+                      uint64_t deadline_ns, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
 {
     PB(AdminHeader) *h = ((struct with_header *)req)->header;
     struct session_channel *ch;
@@ -51,6 +51,11 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     if (r < 0)
         return r;
     *ret_epoch = s->epoch;
+    if (origin) {
+        h->request_id->origin = session_origin_number_locked(s, origin->client, s->epoch);
+        if (!h->request_id->origin)
+            return -ESTALE;
+    }
     memcpy(id, s->facts.id, sizeof id);
     h->session = (ProtobufCBinaryData){sizeof id, id};
     ch = session_channel_ref(s);
@@ -63,8 +68,8 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     return r;
 }
 
-int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred, bool record,
-                  bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred,
+                  const struct pst_reqid *origin, bool record, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
 {
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
@@ -83,7 +88,13 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     }
     ((struct with_header *)req)->header = &h;
     scoped_lock(&s->lock);
-    if (record) {
+    if (origin && !origin->seq)
+        origin = NULL;
+    if (origin) {
+        id.slot = origin->slot;
+        id.sequence = origin->seq;
+        h.request_id = &id;
+    } else if (record) {
         r = session_slot_get(s, deadline, &slot, &id.sequence);
         if (r < 0)
             return r;
@@ -91,8 +102,8 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
         h.request_id = &id;
     }
     for (;;) {
-        id.attempt++;
-        r = round_trip(s, path, req, deadline, resume, reply, ret, &epoch);
+        id.attempt = origin ? ++s->origin_tries : id.attempt + 1;
+        r = round_trip(s, path, req, origin, deadline, resume, reply, ret, &epoch);
         if (r != -ECONNRESET || resume)
             break;
         session_wait(&s->changed, &s->lock, min_u64(deadline, now_ns() + pause));
@@ -102,7 +113,7 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
         session_give_up_locked(s, epoch);
     if (ret_epoch)
         *ret_epoch = epoch;
-    if (record)
+    if (record && !origin)
         session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
     return r;
 }

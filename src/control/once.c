@@ -9,6 +9,7 @@
 
 struct once_slot {
     uint64_t seq, attempt;    /* the newest that was seen */
+    uint64_t era;             /* in which that was: tries of a later one are later, however they count */
     const struct once *owner; /* whose request is under way; NULL: nobody's */
     bool stored;              /* the owner is in the store, or may be */
 };
@@ -72,31 +73,72 @@ static struct once_slot *slot_of(struct once_client *c, uint32_t slot)
     return *page ? &(*page)[slot % PAGE_SLOTS] : NULL;
 }
 
-int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt)
+static int begin(struct once *o, struct once_client *c, const uint64_t *era, uint32_t slot, uint64_t seq,
+                 uint64_t attempt)
 {
-    struct once_client *c = s->once;
     struct once_slot *e;
 
     scoped_lock(&c->mu);
     e = slot < PST_SLOTS_MAX ? slot_of(c, slot) : NULL;
     if (!e)
         return -ENOMEM;
-    if (s->era < c->era)
+    if (*era < c->era)
         return -ECONNABORTED;
     if (seq < e->seq)
         return -ESTALE;
-    if (seq == e->seq && attempt < e->attempt)
+    if (seq == e->seq && *era == e->era && attempt < e->attempt)
         return -ECONNABORTED;
     e->seq = seq;
     e->attempt = attempt;
+    e->era = *era;
     if (e->owner && e->stored)
         return -EAGAIN;
     e->owner = o;
     e->stored = false;
     o->of = c;
     o->slot = slot;
-    o->era = s->era;
+    o->era = *era;
     return 0;
+}
+
+/* An origin's table, counted. */
+static struct once_client *origin_table(struct sess *s, uint32_t number, uint64_t *ret_era)
+{
+    struct sess_origin *g;
+
+    scoped_lock(&s->t->mu);
+    g = sess_origin_of(s, number);
+    if (!g)
+        return NULL;
+    g->once->refs++;
+    *ret_era = g->era;
+    return g->once;
+}
+
+int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt)
+{
+    uint32_t origin = slot >> ONCE_ORIGIN_SHIFT;
+    struct once_client *c;
+    uint64_t era;
+    int r;
+
+    o->t = NULL;
+    if (!origin)
+        return begin(o, s->once, &s->era, slot, seq, attempt);
+    c = origin_table(s, origin, &era);
+    if (!c)
+        return -ESTALE;
+    r = begin(o, c, &era, slot & ((1u << ONCE_ORIGIN_SHIFT) - 1), seq, attempt);
+    if (r)
+        once_client_put(s->t, c);
+    else
+        o->t = s->t;
+    return r;
+}
+
+const uint8_t *once_of(const struct once *o)
+{
+    return o->of->client;
 }
 
 bool once_commit(struct once *o)
@@ -114,13 +156,10 @@ bool once_commit(struct once *o)
     return true;
 }
 
-void once_end(struct once *o)
+static void leave(struct once *o, struct once_client *c)
 {
-    struct once_client *c = take_ptr(o->of);
     struct once_slot *e;
 
-    if (!c)
-        return;
     scoped_lock(&c->mu);
     e = slot_of(c, o->slot);
     if (e->owner != o)
@@ -128,6 +167,29 @@ void once_end(struct once *o)
     c->stored -= e->stored;
     e->owner = NULL;
     e->stored = false;
+}
+
+void once_end(struct once *o)
+{
+    struct once_client *c = take_ptr(o->of);
+
+    if (!c)
+        return;
+    leave(o, c);
+    if (o->t)
+        once_client_put(o->t, c);
+}
+
+uint64_t once_client_fence(struct once_client *c)
+{
+    scoped_lock(&c->mu);
+    return ++c->era;
+}
+
+bool once_client_quiet(struct once_client *c)
+{
+    scoped_lock(&c->mu);
+    return c->stored == 0;
 }
 
 void once_join(struct sess *s)

@@ -135,6 +135,9 @@ static void session_ended(void *user, const struct sess_ident *who)
 {
     struct ctl_server *s = user;
 
+    pst_store_origin_remove(s->tenants[who->tenant].in.st, who->client);
+    if (!s->audit)
+        return;
     audit_put(s->audit, &(struct audit_event){.event = "session_end",
                                               .tenant = s->tenants[who->tenant].in.name,
                                               .credential = who->credential,
@@ -232,6 +235,7 @@ static int add_token(struct ctl_server *s, struct ctl_addr *a, char *err, size_t
     c->uid = geteuid();
     c->gid = getegid();
     c->any_uid = !c->uid;
+    c->origin = true;
     c->admin = true;
     s->ncreds++;
     return 0;
@@ -265,7 +269,7 @@ static int listen_all(struct ctl_server *s, const struct ctl_config *cfg, char *
 
 static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
 {
-    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s, s->audit ? session_ended : NULL,
+    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s, session_ended,
                                      s->audit ? refused : NULL};
     int r;
 

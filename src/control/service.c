@@ -25,6 +25,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->cred.ngroups = 0;
     q->ctx = (struct pst_ctx){.cred = &q->cred};
     q->once = (struct once){0};
+    q->slot = 0;
     q->walked = 0;
     arena_init(&q->a, CTL_REQUEST_MEM);
 }
@@ -173,7 +174,7 @@ static int take_turn(struct ctl_req *q, const PB(RequestId) * rid)
 {
     int r;
 
-    while ((r = once_begin(&q->once, q->sess, rid->slot, rid->sequence, rid->attempt)) == -EAGAIN) {
+    while ((r = once_begin(&q->once, q->sess, q->slot, rid->sequence, rid->attempt)) == -EAGAIN) {
         r = ctl_pause(q);
         if (r)
             return r;
@@ -188,12 +189,22 @@ static int take_turn(struct ctl_req *q, const PB(RequestId) * rid)
 
 static int take_id(struct ctl_req *q, const PB(RequestId) * rid)
 {
+    int r;
+
     if (rid->slot >= PST_SLOTS_MAX)
         return ctl_fail(q, -EINVAL, "request slot %u: below %u", rid->slot, PST_SLOTS_MAX);
-    memcpy(q->ctx.id.client, sess_ident(q->sess)->client, sizeof q->ctx.id.client);
+    if (!rid->sequence)
+        return 0;
+    if (rid->origin > UINT16_MAX)
+        return ctl_fail(q, -EINVAL, "origin %u: below 65536", rid->origin);
+    q->slot = rid->origin << ONCE_ORIGIN_SHIFT | rid->slot;
+    r = take_turn(q, rid);
+    if (r)
+        return r;
+    memcpy(q->ctx.id.client, once_of(&q->once), sizeof q->ctx.id.client);
     q->ctx.id.slot = rid->slot;
     q->ctx.id.seq = rid->sequence;
-    return rid->sequence ? take_turn(q, rid) : 0;
+    return 0;
 }
 
 static int identify(struct ctl_req *q, const PB(Cred) * cred, const PB(RequestId) * rid)

@@ -93,6 +93,7 @@ struct ctl_req {
     struct pst_cred cred;
     struct pst_ctx ctx; /* of cred, with the request's id */
     struct once once;   /* the id's, until the handler is done */
+    uint32_t slot;      /* the id's with its origin, as once.h has it */
     uint64_t walked;    /* the directory that the name's way led to; 0: it had none */
     bool later;         /* put off: the handler has done nothing, and is called again (rpc_later) */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */

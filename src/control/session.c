@@ -252,10 +252,23 @@ struct sess *sess_get(struct sess_table *t, const void *id, size_t len, uint64_t
     return s;
 }
 
+/* Without mu. Accepts NULL. */
+static void origin_free(struct sess_table *t, struct sess_origin *g)
+{
+    if (!g)
+        return;
+    once_client_put(t, g->once);
+    free(g->made);
+    free(g);
+}
+
 void sess_put(struct sess *s)
 {
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
+    for (uint32_t i = 0; i < s->norigins; i++)
+        origin_free(s->t, s->origins[i]);
+    free(s->origins);
     once_client_put(s->t, s->once);
     pst_wipe(s->data_key, sizeof s->data_key);
     free(s->made);
@@ -358,6 +371,82 @@ bool sess_alive(const struct sess *s)
     return atomic_load(&s->alive);
 }
 
+/* ---- origins ---- */
+
+struct sess_origin *sess_origin_of(struct sess *s, uint32_t number)
+{
+    return number && number <= s->norigins ? s->origins[number - 1] : NULL;
+}
+
+/* Needs mu. Room for the next number. */
+static int origin_room(struct sess *s)
+{
+    struct sess_origin **more;
+
+    if (!atomic_load(&s->alive))
+        return -ESTALE;
+    if (s->origins_alive == SESS_ORIGINS_MAX)
+        return -EUSERS;
+    if (s->norigins == UINT16_MAX)
+        return -EOVERFLOW;
+    if (s->norigins & (s->norigins - 1) && s->norigins) /* the array has a power of two of places */
+        return 0;
+    more = realloc(s->origins, (s->norigins ? 2ul * s->norigins : 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    s->origins = more;
+    return 0;
+}
+
+int sess_origin_add(struct sess_table *t, struct sess *s, const uint8_t client[16], uint32_t *ret_number)
+{
+    struct sess_origin *g = calloc(1, sizeof *g);
+    int r;
+
+    if (!g)
+        return -ENOMEM;
+    g->once = once_client_get(t, client);
+    if (!g->once) {
+        free(g);
+        return -ENOMEM;
+    }
+    pthread_mutex_lock(&t->mu);
+    r = origin_room(s);
+    if (!r) {
+        g->era = once_client_fence(g->once);
+        s->origins[s->norigins++] = g;
+        s->origins_alive++;
+        *ret_number = s->norigins;
+    }
+    pthread_mutex_unlock(&t->mu);
+    if (r)
+        origin_free(t, g);
+    return r == -EUSERS ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
+}
+
+bool sess_origin_quiet(struct sess_table *t, struct sess *s, uint32_t number)
+{
+    struct sess_origin *g;
+
+    scoped_lock(&t->mu);
+    g = sess_origin_of(s, number);
+    return !g || once_client_quiet(g->once);
+}
+
+void sess_origin_drop(struct sess_table *t, struct sess *s, uint32_t number)
+{
+    struct sess_origin *g;
+
+    pthread_mutex_lock(&t->mu);
+    g = sess_origin_of(s, number);
+    if (g) {
+        s->origins[number - 1] = NULL;
+        s->origins_alive--;
+    }
+    pthread_mutex_unlock(&t->mu);
+    origin_free(t, g);
+}
+
 /* ---- containers ---- */
 
 int sess_cont_add(struct sess_table *t, struct sess *s, struct pst_cont *c, uint64_t cont_id, uint64_t *ret_handle)
@@ -424,21 +513,34 @@ uint64_t sess_cont_id(const struct sess_cont *sc)
     return sc->id;
 }
 
+/* Needs mu. Where it is kept what the slot's last request got; NULL: nowhere. make: before the first one. */
+static struct made *made_at(struct sess *s, uint32_t slot, uint64_t seq, bool make)
+{
+    uint32_t number = slot >> ONCE_ORIGIN_SHIFT, at = slot & ((1u << ONCE_ORIGIN_SHIFT) - 1);
+    struct sess_origin *g = number ? sess_origin_of(s, number) : NULL;
+    struct made **all = g ? &g->made : &s->made;
+    uint32_t n = number ? SESS_ORIGIN_MADE : PST_SLOTS_MAX;
+
+    if (!seq || at >= n || (number && !g))
+        return NULL;
+    if (!*all && make)
+        *all = calloc(n, sizeof **all);
+    return *all ? &(*all)[at] : NULL;
+}
+
 /* Needs mu. What the request (slot, seq) got, kept for its retry. */
 static void remember(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle, uint32_t rights)
 {
-    if (!seq || slot >= PST_SLOTS_MAX)
-        return;
-    if (!s->made)
-        s->made = calloc(PST_SLOTS_MAX, sizeof *s->made);
-    if (s->made) /* without memory a retry opens once more (a handle that lives until the session ends), or gets EBADF */
-        s->made[slot] = (struct made){seq, handle, rights};
+    struct made *m = made_at(s, slot, seq, true);
+
+    if (m) /* without memory a retry opens once more (a handle that lives until the session ends), or gets EBADF */
+        *m = (struct made){seq, handle, rights};
 }
 
 /* Needs mu. Has this request closed the handle before? Handles are not used twice in a session. */
-static bool closed_before(const struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle)
+static bool closed_before(struct sess *s, uint32_t slot, uint64_t seq, uint64_t handle)
 {
-    const struct made *m = s->made && seq && slot < PST_SLOTS_MAX ? &s->made[slot] : NULL;
+    const struct made *m = made_at(s, slot, seq, false);
     return m && m->seq == seq && m->rights == MADE_CLOSED && m->handle == handle;
 }
 
@@ -523,13 +625,13 @@ bool sess_object_find(struct sess_table *t, struct sess *s, struct sess_cont *sc
                       uint32_t slot, uint64_t seq, uint64_t *ret_handle)
 {
     const struct object *o;
+    const struct made *m;
 
-    if (!seq || slot >= PST_SLOTS_MAX)
-        return false;
     scoped_lock(&t->mu);
-    if (!atomic_load(&s->alive) || !s->made || s->made[slot].seq != seq || s->made[slot].rights != rights)
+    m = made_at(s, slot, seq, false);
+    if (!atomic_load(&s->alive) || !m || m->seq != seq || m->rights != rights)
         return false;
-    o = idmap_get(&s->objects, s->made[slot].handle);
+    o = idmap_get(&s->objects, m->handle);
     if (!o || o->sc != sc || o->ino != ino)
         return false;
     *ret_handle = o->handle;

@@ -38,16 +38,29 @@ struct sess {
     struct sess_ident who;
     struct once_client *once; /* of who.client */
     uint64_t era;             /* once.c */
+    /* Clients of this client, by number - 1; numbers are not used twice. Needs mu. */
+    struct sess_origin **origins;
+    uint32_t norigins, origins_alive;
     uint64_t expires_ns, next_handle;
     struct idmap conts, objects; /* by handle */
     uint32_t ntickets;
     /* What each slot's last request opened or closed, for its retry. Allocated at first use. */
 #define MADE_CLOSED UINT32_MAX /* rights: the request closed the handle */
-    struct made {
-        uint64_t seq, handle;
-        uint32_t rights;
-    } * made;
+    struct made *made;
 };
+
+struct made {
+    uint64_t seq, handle;
+    uint32_t rights;
+};
+
+/* A client of an agent, for whose requests the agent speaks: control/session.h. */
+struct sess_origin {
+    struct once_client *once; /* counted */
+    uint64_t era;
+    struct made *made; /* as a session's, of its first SESS_ORIGIN_MADE slots: those of control requests */
+};
+#define SESS_ORIGIN_MADE 128u
 
 struct sess_cont {
     struct sess_table *t;
@@ -94,8 +107,11 @@ static inline int sess_refused_as(struct sess_table *t, enum refusal r, int err)
 struct once_client *once_client_get(struct sess_table *t, const uint8_t client[16]);
 void once_client_put(struct sess_table *t, struct once_client *c);
 void once_join(struct sess *s); /* a new session is in its client's newest era */
+uint64_t once_client_fence(struct once_client *c);
+bool once_client_quiet(struct once_client *c);
 
 /* These need mu. */
+struct sess_origin *sess_origin_of(struct sess *s, uint32_t number); /* NULL: none */
 bool sess_key_end(struct sess_table *t, struct sess_cont *sc);
 void sess_ticket_end(struct sess_table *t, struct ticket *k);
 

@@ -303,7 +303,7 @@ static int cont_close(struct ctl_req *q, const void *in_, void *out)
     const PB(ContainerCloseRequest) *in = in_;
     int r = need_admin_header(q, in->header);
     (void)out;
-    return r ? r : sess_cont_close(q->s->sess, q->sess, in->handle, q->ctx.id.slot, q->ctx.id.seq);
+    return r ? r : sess_cont_close(q->s->sess, q->sess, in->handle, q->slot, q->ctx.id.seq);
 }
 
 #define POOL    "/penstock.v1.PoolService/"

@@ -133,15 +133,13 @@ static int grant_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, const s
 
 static bool opened_before(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
 {
-    const struct pst_reqid *id = &q->ctx.id;
-    return sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, ret_handle);
+    return sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, q->slot, q->ctx.id.seq, ret_handle);
 }
 
 /* The store has it open: it becomes the session's, or is released. */
 static int keep_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
 {
-    const struct pst_reqid *id = &q->ctx.id;
-    int r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, id->slot, id->seq, ret_handle);
+    int r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, q->slot, q->ctx.id.seq, ret_handle);
 
     if (r)
         pst_store_release(q->cont, ino);
@@ -192,7 +190,7 @@ static int ns_close(struct ctl_req *q, const void *in_, void *out)
         return ctl_fail(q, -EINVAL, "%zu handles: at most %u besides the first", in->n_more, CTL_CLOSE_MAX);
     for (size_t i = 0; i < in->n_more; i++)
         sess_object_close(q->s->sess, q->sess, in->more[i], 0, 0);
-    return sess_object_close(q->s->sess, q->sess, in->handle, q->ctx.id.slot, q->ctx.id.seq);
+    return sess_object_close(q->s->sess, q->sess, in->handle, q->slot, q->ctx.id.seq);
 }
 
 /* ---- what makes names ---- */

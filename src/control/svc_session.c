@@ -46,6 +46,7 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
     ret->uid = c->uid;
     ret->gid = c->gid;
     ret->any_uid = c->any_uid;
+    ret->origin = c->origin;
     ret->admin = c->admin;
     return 0;
 }
@@ -54,17 +55,17 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
  * The client id that reply records go by: another credential's requests never meet them, nor another tenant's of the same
  * name. The server's own tenant is not named in it: its records are as old as the store.
  */
-static int bind_client(const struct ctl_server *s, struct sess_ident *who)
+static int bind_client(const struct ctl_server *s, const struct sess_ident *who, const char *what, const uint8_t id[16],
+                       uint8_t ret[16])
 {
-    static const char what[] = "penstock client id";
     uint8_t mac[PST_HMAC_BYTES];
     const char *tenant = who->tenant ? s->tenants[who->tenant].in.name : "";
-    const struct pst_bytes parts[] = {{what, sizeof what},
-                                      {who->client_id, 16},
+    const struct pst_bytes parts[] = {{what, strlen(what) + 1},
+                                      {id, 16},
                                       {who->credential, strlen(who->credential) + (who->tenant ? 1 : 0)},
                                       {tenant, strlen(tenant)}};
-    int r = pst_hmac(what, sizeof what, parts, ARRAY_SIZE(parts), mac);
-    memcpy(who->client, mac, sizeof who->client);
+    int r = pst_hmac(what, strlen(what) + 1, parts, ARRAY_SIZE(parts), mac);
+    memcpy(ret, mac, 16);
     return r;
 }
 
@@ -114,6 +115,7 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
     out->uid = who->uid;
     out->gid = who->gid;
     out->any_uid = who->any_uid;
+    out->origin = who->origin;
     out->slots = PST_SLOTS_MAX;
     out->history = pst_store_history(q->tenant->in.st);
     return r;
@@ -158,13 +160,18 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     copy_text(who.purpose, sizeof who.purpose, in->purpose);
     copy_text(who.software, sizeof who.software, in->software);
     copy_text(who.peer, sizeof who.peer, rpc_peer(q->call));
-    r = bind_client(q->s, &who);
+    r = bind_client(q->s, &who, "penstock client id", who.client_id, who.client);
     if (!r && atomic_load(&q->s->stopping))
         r = ctl_fail(q, -ESHUTDOWN, "the server is stopping");
     if (!r)
-        r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
+        r = pst_store_origin_add(q->s->tenants[who.tenant].in.st, who.client);
     if (r)
         return r;
+    r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
+    if (r) {
+        pst_store_origin_remove(q->s->tenants[who.tenant].in.st, who.client);
+        return r;
+    }
     q->tenant = &q->s->tenants[who.tenant];
     r = in->fence ? fence(q) : 0;
     if (!r)
@@ -233,6 +240,63 @@ static int do_ticket(struct ctl_req *q, const void *in_, void *out_)
     return 0;
 }
 
+/* ---- origins ---- */
+
+#define ORIGINS_MAX 256u /* in one request */
+
+/* Until nothing that was sent for it before is in the store. */
+static int origin_wait(struct ctl_req *q, uint32_t number, uint64_t end)
+{
+    while (!sess_origin_quiet(q->s->sess, q->sess, number)) {
+        int r = now_ns() < end ? ctl_pause(q)
+                               : ctl_fail(q, -EAGAIN, "requests of an earlier session of this client are not done yet");
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static int origin_add(struct ctl_req *q, ProtobufCBinaryData id, uint32_t *ret)
+{
+    uint8_t client[16];
+    int r;
+
+    if (id.len != sizeof client)
+        return ctl_fail(q, -EINVAL, "a client id has %zu bytes, not 16", id.len);
+    r = bind_client(q->s, sess_ident(q->sess), "penstock origin", id.data, client);
+    return r ? r : sess_origin_add(q->s->sess, q->sess, client, ret);
+}
+
+static int do_origins(struct ctl_req *q, const void *in_, void *out_)
+{
+    const PB(OriginsRequest) *in = in_;
+    PB(OriginsReply) *out = out_;
+    uint64_t end = now_ns() + FENCE_WAIT_NS;
+    int r = in->header ? ctl_need_session(q, in->header->session) : ctl_fail(q, -EINVAL, "no header");
+
+    if (r)
+        return r;
+    if (!sess_ident(q->sess)->origin) {
+        sess_refuse(q->s->sess, REFUSE_CRED);
+        return ctl_fail(q, -EPERM, "credential %s may not speak for others (origin)", sess_ident(q->sess)->credential);
+    }
+    if (in->n_clients > ORIGINS_MAX || in->n_drop > ORIGINS_MAX)
+        return ctl_fail(q, -EINVAL, "at most %u clients and %u numbers to drop", ORIGINS_MAX, ORIGINS_MAX);
+    for (size_t i = 0; i < in->n_drop; i++)
+        sess_origin_drop(q->s->sess, q->sess, in->drop[i]);
+    out->numbers = arena_alloc(&q->a, (in->n_clients + 1) * sizeof *out->numbers);
+    if (!out->numbers)
+        return -ENOMEM;
+    while (!r && out->n_numbers < in->n_clients)
+        if (!(r = origin_add(q, in->clients[out->n_numbers], &out->numbers[out->n_numbers])))
+            out->n_numbers++;
+    for (size_t i = 0; i < out->n_numbers && !r; i++)
+        r = origin_wait(q, out->numbers[i], end);
+    for (size_t i = 0; i < out->n_numbers && r; i++)
+        sess_origin_drop(q->s->sess, q->sess, out->numbers[i]);
+    return r;
+}
+
 #define SERVICE "/penstock.v1.SessionService/"
 const struct ctl_method ctl_session_methods[] = {
     {SERVICE "Open", &penstock__v1__session_open_request__descriptor, &penstock__v1__session_open_reply__descriptor,
@@ -242,5 +306,6 @@ const struct ctl_method ctl_session_methods[] = {
     {SERVICE "Close", &penstock__v1__session_close_request__descriptor, &penstock__v1__session_close_reply__descriptor,
      do_close},
     {SERVICE "Ticket", &penstock__v1__ticket_request__descriptor, &penstock__v1__ticket_reply__descriptor, do_ticket},
+    {SERVICE "Origins", &penstock__v1__origins_request__descriptor, &penstock__v1__origins_reply__descriptor, do_origins},
 };
 const size_t ctl_session_nmethods = ARRAY_SIZE(ctl_session_methods);

@@ -41,7 +41,7 @@ static void canonical(const struct rule *u, struct dp_request *r)
     if (!(u->uses & U_SEQ))
         r->seq = 0;
     if (!r->seq)
-        r->slot = 0;
+        r->slot = r->origin = 0;
     if (!(u->uses & U_CHUNK)) {
         r->version = 0;
         r->meta_len = 0;
@@ -56,7 +56,7 @@ static bool is_canonical(const struct rule *u, const struct dp_request *r)
 
     canonical(u, &c);
     return c.cap == r->cap && c.ino == r->ino && c.offset == r->offset && c.length == r->length && c.seq == r->seq &&
-           c.slot == r->slot && c.version == r->version && c.meta_len == r->meta_len && c.new_size == r->new_size;
+           c.slot == r->slot && c.origin == r->origin && c.version == r->version && c.meta_len == r->meta_len && c.new_size == r->new_size;
 }
 
 /* Where the bytes are: in the message or in segments, as flags say, and as many as `length`. */
@@ -129,7 +129,7 @@ int dp_encode_request(struct pst_mac *mac, const struct dp_request *in, uint8_t 
         .msgno = put_le64(r.msgno),
         .tag = put_le64(r.tag),
         .cap = put_le32(r.cap),
-        .slot = put_le32(r.slot),
+        .slot = put_le32(r.slot | (uint32_t)r.origin << DP_ORIGIN_SHIFT),
         .seq = put_le64(r.seq),
         .ino = put_le64(r.ino),
         .offset = put_le64(r.offset),
@@ -168,7 +168,8 @@ int dp_decode_request(struct pst_mac *mac, const void *msg, size_t len, struct d
     r.msgno = get_le64(w->msgno);
     r.tag = get_le64(w->tag);
     r.cap = get_le32(w->cap);
-    r.slot = get_le32(w->slot);
+    r.slot = get_le32(w->slot) & ((1u << DP_ORIGIN_SHIFT) - 1);
+    r.origin = (uint16_t)(get_le32(w->slot) >> DP_ORIGIN_SHIFT);
     r.seq = get_le64(w->seq);
     r.ino = get_le64(w->ino);
     r.offset = get_le64(w->offset);

@@ -92,7 +92,7 @@ const struct option_row config_rows[] = {
         T(limits.operations), V(limit_ops), 1, 1000000000),
     ROW("window", "SIZE", "bytes of requests in the store at once, where there are limits or tenants; default 4M",
         "limits.window", K_SIZE, T(limits.window), V(window_bytes), 64 * KiB, 1 * GiB),
-    ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin][,tenant=NAME]",
+    ROW("credential", "name=NAME,token_file=FILE|cn=NAME[,uid=N][,gid=N][,any_uid][,admin][,origin][,tenant=NAME]",
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
         T(metrics.listen), V(metrics_listen), 0, 0),
@@ -362,7 +362,7 @@ static int backend_as_store(struct srv_config *c)
 {
     const struct srv_backend *b = &c->backend;
     const char *const opts[][2] = {{"token_file", b->token_file}, {"ca_file", b->ca},      {"cert_file", b->cert},
-                                   {"key_file", b->key},          {"provider", b->provider}, {"purpose", "agent"},
+                                   {"key_file", b->key},          {"provider", b->provider}, {"purpose", "agent"}, {"origin", "1"},
                                    {"insecure", b->insecure ? "1" : NULL}, {"require_rdma", b->require_rdma ? "1" : NULL}};
     char ms[24];
     int r;

@@ -117,7 +117,7 @@ static int flag_credential(struct text_values *v, const char *value, char *err, 
 #f, offsetof(struct text_credential, f)                                                                        \
     }
     static const struct field fields[] = {F(name), F(token_file), F(cn), F(uid), F(gid), F(any_uid), F(admin),
-                                          F(tenant)};
+                                          F(origin), F(tenant)};
 #undef F
     struct text_credential *k = grow(&v->credentials, &v->credentials_count, sizeof *k);
 

@@ -154,7 +154,8 @@ int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
         const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid, 0, 0},
                                    {"gid", t->gid, M_UID, &k->gid, 0, 0},
                                    {"any_uid", t->any_uid, M_BOOL, &k->any_uid, 0, 0},
-                                   {"admin", t->admin, M_BOOL, &k->admin, 0, 0}};
+                                   {"admin", t->admin, M_BOOL, &k->admin, 0, 0},
+                                   {"origin", t->origin, M_BOOL, &k->origin, 0, 0}};
         char prefix[60];
         *k = (struct srv_credential){
             .name = t->name, .token = t->token, .token_file = t->token_file, .cn = t->cn, .uid = 65534, .gid = 65534};

@@ -34,7 +34,7 @@ struct text_data {
         *buffer_memory, *export_listen, *export_memory, *max_connections;
 };
 struct text_credential {
-    char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin, *tenant;
+    char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin, *origin, *tenant;
 };
 struct text_tenant {
     char *name;

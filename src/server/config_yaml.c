@@ -96,6 +96,7 @@ static const cyaml_schema_field_t credential_fields[] = {
     STR("gid", struct text_credential, gid),
     STR("any_uid", struct text_credential, any_uid),
     STR("admin", struct text_credential, admin),
+    STR("origin", struct text_credential, origin),
     STR("tenant", struct text_credential, tenant),
     CYAML_FIELD_END,
 };

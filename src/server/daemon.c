@@ -217,6 +217,7 @@ static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char
                              .uid = in->uid,
                              .gid = in->gid,
                              .any_uid = in->any_uid,
+                             .origin = in->origin,
                              .admin = in->admin,
                              .tenant = in->tenant};
     if (strlen(name) > SESS_NAME_MAX) {

@@ -114,7 +114,8 @@ static void fill_op(struct part *p)
         .user = p,
     };
     list_init(&op->link);
-    memcpy(op->ctx.id.client, sess_ident(r->conn->sess)->client, sizeof op->ctx.id.client);
+    if (dp->seq)
+        memcpy(op->ctx.id.client, once_of(&r->once), sizeof op->ctx.id.client);
     memcpy(op->meta, dp->meta, dp->meta_len);
 }
 
@@ -546,7 +547,7 @@ static void go_on(struct req *r)
 static void take_turn(struct req *r)
 {
     struct conn *c = r->conn;
-    int e = once_begin(&r->once, c->sess, r->dp.slot, r->dp.seq, c->number);
+    int e = once_begin(&r->once, c->sess, (uint32_t)r->dp.origin << ONCE_ORIGIN_SHIFT | r->dp.slot, r->dp.seq, c->number);
 
     if (e == 0) {
         go_on(r);

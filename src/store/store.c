@@ -50,6 +50,23 @@ bool pst_store_wants_shared(const struct pst_store *st)
     return st->ops->wants_shared && st->ops->wants_shared(st);
 }
 
+int pst_store_origin_add(struct pst_store *st, const uint8_t client[16])
+{
+    for (; st; st = st->next)
+        if (st->ops->origin_add)
+            return st->ops->origin_add(st, client);
+    return 0;
+}
+
+void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16])
+{
+    for (; st; st = st->next)
+        if (st->ops->origin_remove) {
+            st->ops->origin_remove(st, client);
+            return;
+        }
+}
+
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret)
 {

@@ -60,33 +60,49 @@ static void run_program(const char *const *argv, const char *log)
 /* The server behind an agent. */
 static void exec_backend(struct daemon *d)
 {
-    char store[80], log[80], listen[40];
+    char store[80], log[80], listen[40], data[40];
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
-    const char *argv[] = {d->program, "serve", "--dev", store, "--listen", listen, "--metrics", "off", "--log", "debug",
-                          provider ? "--provider" : NULL, provider, NULL};
+    const char *argv[20] = {d->program, "serve", "--dev", store, "--listen", listen, "--metrics", "off", "--log", "debug",
+                            "--shards", "1", "--data-listen", data};
+    int n = 14;
+
+    if (d->proxy) {
+        argv[n++] = "--data-advertise";
+        argv[n++] = "127.0.0.2";
+    }
+    if (provider) {
+        argv[n] = "--provider";
+        argv[n + 1] = provider;
+    }
 
     for (int i = 0; d->args[i]; i++) /* a test's own */
         if (!strcmp(d->args[i], "--provider")) {
-            argv[10] = d->args[i];
-            argv[11] = d->args[i + 1];
+            argv[n] = d->args[i];
+            argv[n + 1] = d->args[i + 1];
         }
     snprintf(store, sizeof store, "%s/store", d->dir);
     snprintf(log, sizeof log, "%s/backend.log", d->dir);
     snprintf(listen, sizeof listen, "127.0.0.1:%d", d->backend_port);
+    snprintf(data, sizeof data, "127.0.0.1:%d", d->backend_data_port);
     run_program(argv, log);
 }
 
 static void exec_it(struct daemon *d)
 {
-    char store[80], log[80], listen[40], data[40], backend[80], export[80];
-    const char *argv[40] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
+    char store[80], log[80], listen[40], data[40], backend[80], token[100], export[80];
+    const char *argv[48] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
                             "--metrics", "off", "--shards", "2",   "--log", "debug"};
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     int n = 14;
 
     snprintf(store, sizeof store, "%s/store", d->dir);
     if (d->backend_port) {
-        snprintf(backend, sizeof backend, "penstock://127.0.0.1:%d", d->backend_port);
+        snprintf(backend, sizeof backend, "penstock://127.0.0.%d:%d", d->proxy ? 2 : 1, d->backend_port);
+        snprintf(token, sizeof token, "%s/%d.token", d->dir, d->backend_port);
+        if (d->proxy) { /* found by itself otherwise */
+            argv[n++] = "--backend-token-file";
+            argv[n++] = token;
+        }
         argv[2] = "--backend";
         argv[3] = backend;
         argv[n++] = "--role";
@@ -142,6 +158,16 @@ bool daemon_backend_again(struct daemon *d)
     return start(d, exec_backend, &d->backend, d->backend_port);
 }
 
+int daemon_backend_stop(struct daemon *d)
+{
+    int status = -1;
+
+    kill(d->backend, SIGTERM);
+    waitpid(d->backend, &status, 0);
+    d->backend = 0;
+    return status;
+}
+
 void daemon_backend_kill(struct daemon *d)
 {
     kill(d->backend, SIGKILL);
@@ -173,6 +199,9 @@ bool daemon_start(struct daemon *d, const char *program, const char *const *args
         d->args[i] = args[i];
     if (getenv("PENSTOCK_TEST_AGENT")) {
         d->backend_port = free_port();
+        d->backend_data_port = free_port();
+        if (!strcmp(getenv("PENSTOCK_TEST_AGENT"), "proxy"))
+            d->proxy = proxy_start(&(struct daemon){.port = d->backend_port, .data_port = d->backend_data_port}, 0, 1);
         if (!daemon_backend_again(d))
             return false;
     }
@@ -213,7 +242,9 @@ void daemon_done(struct daemon *d)
     if (d->pid > 0)
         daemon_stop(d);
     if (d->backend > 0)
-        daemon_backend_kill(d);
+        daemon_backend_stop(d);
+    if (d->proxy)
+        proxy_stop(d->proxy);
     snprintf(cmd, sizeof cmd, "rm -rf %s", d->dir);
     if (system(cmd) != 0)
         fprintf(stderr, "cannot remove %s\n", d->dir);

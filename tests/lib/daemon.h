@@ -15,7 +15,8 @@ struct daemon {
     int port, data_port;
     pid_t pid;
     pid_t backend;     /* with PENSTOCK_TEST_AGENT: the server behind it, and its port */
-    int backend_port;
+    int backend_port, backend_data_port;
+    struct proxy *proxy; /* with PENSTOCK_TEST_AGENT=proxy: between the two */
     const char *args[DAEMON_ARGS_MAX + 1]; /* more flags; NULL ends them */
 };
 
@@ -32,6 +33,7 @@ bool daemon_agent_start(struct daemon *d, const struct daemon *server, const cha
 bool daemon_again(struct daemon *d);
 void daemon_kill(struct daemon *d);      /* SIGKILL */
 int daemon_stop(struct daemon *d);       /* SIGTERM; the exit status */
+int daemon_backend_stop(struct daemon *d);
 void daemon_backend_kill(struct daemon *d); /* with an agent: the server behind it, and it again */
 bool daemon_backend_again(struct daemon *d);
 void daemon_done(struct daemon *d);      /* stops it, removes the folder */

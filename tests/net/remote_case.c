@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -77,4 +78,28 @@ void check_records(struct pst_fs *fs, const char *path, int count)
     assert_int_equal(pst_close(f), 0);
     free(want);
     free(got);
+}
+
+void names_round(struct pst_fs *fs, int i)
+{
+    char a[32], b[32], l[32];
+    struct pst_file *f;
+    struct stat st;
+
+    snprintf(a, sizeof a, "/a%d", i);
+    snprintf(b, sizeof b, "/b%d", i);
+    snprintf(l, sizeof l, "/l%d", i);
+    assert_int_equal(pst_open(fs, a, O_RDWR | O_CREAT | O_EXCL, 0644, &f), 0);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_link(fs, a, l), 0);
+    assert_int_equal(pst_rename(fs, a, b, PST_RENAME_KEEP), 0);
+    assert_int_equal(pst_stat(fs, b, &st), 0);
+    assert_int_equal(st.st_nlink, 2);
+    assert_int_equal(pst_rename(fs, b, l, PST_RENAME_SWAP), 0);
+    assert_int_equal(pst_unlink(fs, b), 0);
+    assert_int_equal(pst_unlink(fs, l), 0);
+    assert_int_equal(pst_mkdir(fs, a, 0755), 0);
+    assert_int_equal(pst_symlink(fs, "x", b), 0);
+    assert_int_equal(pst_rmdir(fs, a), 0);
+    assert_int_equal(pst_unlink(fs, b), 0);
 }

@@ -21,8 +21,8 @@ tenants:
   - {name: bert, containers: [pb/c, shared/in], weight: 3, rate: 1G, burst: 64M, buffer_memory: 16M,
      filters: ["crypt:key_file=$T/bert.key"]}
 credentials:
-  - {name: anna, token_file: $T/a.token, uid: 1000, gid: 1000, tenant: anna}
-  - {name: bert, token_file: $T/b.token, uid: 1000, gid: 1000, tenant: bert}
+  - {name: anna, token_file: $T/a.token, uid: 1000, gid: 1000, tenant: anna, origin: true}
+  - {name: bert, token_file: $T/b.token, uid: 1000, gid: 1000, tenant: bert, origin: true}
 YAML
 head -c 32 /dev/urandom | od -An -tx1 -v | tr -d ' \n' >"$T/bert.key"
 chmod 600 "$T/bert.key"

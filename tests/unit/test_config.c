@@ -334,7 +334,7 @@ static void an_agent_has_a_backend_and_no_store(void **state)
     assert_true(c->agent);
     assert_string_equal(c->store_url, "penstock://h:1");
     assert_int_equal(c->backend.timeout_ms, 5000);
-    assert_int_equal(c->nstore_opts, 4);
+    assert_int_equal(c->nstore_opts, 5);
     assert_string_equal(c->store_opts[1].key, "token_file");
     assert_string_equal(c->store_opts[1].value, "t");
     srv_config_free(c);

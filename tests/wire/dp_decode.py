@@ -57,6 +57,8 @@ def request(session_key, ticket, msg):
     need(not (flags & GROW and flags & SET_SIZE), "flags")
     need(msgno >= 1, "number")
     need(cap < 4096 and (op != "PING" or cap == 0), "capability")
+    origin, slot = slot >> 16, slot & 0xffff
+    need(not origin or seq, "origin")
     need(slot < 1024 and (seq or not slot) and (op in MUTATING or not seq), "slot")
     need((ino != 0) == (op in OBJECT), "object")
     need(op in OFFSET and not flags & APPEND or offset == 0, "offset")
@@ -78,7 +80,7 @@ def request(session_key, ticket, msg):
             need(not payload_len and sum(s[2] for s in segs) == length, "data")
     else:
         need(not nsegs and not payload_len, "data")
-    return dict(op=op, flags=flags, msgno=msgno, tag=tag, cap=cap, slot=slot, seq=seq, ino=ino, offset=offset,
+    return dict(op=op, flags=flags, msgno=msgno, tag=tag, cap=cap, origin=origin, slot=slot, seq=seq, ino=ino, offset=offset,
                 length=length, version=version, new_size=new_size, meta=msg[88:at].hex(),
                 segs=",".join("%d:%d:%d" % s for s in segs), payload=payload.hex())
 

@@ -67,6 +67,7 @@ void dp_random_request(struct rng *r, uint8_t *room, struct dp_request *ret)
     if (mutates && rng_below(r, 2)) {
         q.seq = 1 + number(r, UINT64_MAX - 1);
         q.slot = (uint32_t)number(r, DP_SLOTS_MAX - 1);
+        q.origin = (uint16_t)number(r, UINT16_MAX);
     }
     if (q.opcode == DP_WRITE && rng_below(r, 2)) {
         q.flags |= DP_F_APPEND;

@@ -54,9 +54,9 @@ static void hex(FILE *f, const void *p, size_t n)
 static void print_request(FILE *f, const struct dp_request *q)
 {
     fprintf(f,
-            "op=%s flags=%u msgno=%" PRIu64 " tag=%" PRIu64 " cap=%u slot=%u seq=%" PRIu64 " ino=%" PRIu64
+            "op=%s flags=%u msgno=%" PRIu64 " tag=%" PRIu64 " cap=%u origin=%u slot=%u seq=%" PRIu64 " ino=%" PRIu64
             " offset=%" PRIu64 " length=%" PRIu64 " version=%" PRIu64 " new_size=%" PRIu64 " meta=",
-            names[q->opcode], q->flags, q->msgno, q->tag, q->cap, q->slot, q->seq, q->ino, q->offset, q->length,
+            names[q->opcode], q->flags, q->msgno, q->tag, q->cap, q->origin, q->slot, q->seq, q->ino, q->offset, q->length,
             q->version, q->new_size);
     hex(f, q->meta, q->meta_len);
     fprintf(f, " segs=");
@@ -279,6 +279,7 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
          -EINVAL},
         {{.msgno = 1, .opcode = DP_WRITE, .ino = 1, .flags = DP_F_GROW}, -EINVAL},
         {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .slot = DP_SLOTS_MAX, .seq = 1}, -EINVAL},
+        {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .origin = 1, .slot = DP_SLOTS_MAX, .seq = 1}, -EINVAL},
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .flags = DP_F_GROW | DP_F_SET_SIZE}, -EINVAL},
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .flags = DP_F_GROW, .new_size = 1ull << 63}, -EINVAL},
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .meta_len = DP_META_MAX + 1}, -EINVAL},
@@ -293,6 +294,7 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
                            .offset = 9,
                            .length = 8,
                            .slot = 7,
+                           .origin = 8,
                            .seq = 6,
                            .version = 5,
                            .meta_len = 4,
@@ -311,7 +313,7 @@ static void what_no_decoder_would_take_is_not_encoded(void **state)
     assert_int_equal(dp_encode_reply(mac, &p, head, iov), -EINVAL);
     /* Numbers that an opcode has no use for are left out instead. */
     assert_int_equal(dp_decode_request(mac, buf, encode_request(&q, buf), &q), 0);
-    assert_true(q.ino == 5 && q.cap == 3 && !q.offset && !q.length && !q.slot && !q.seq && !q.version && !q.meta_len &&
+    assert_true(q.ino == 5 && q.cap == 3 && !q.offset && !q.length && !q.slot && !q.origin && !q.seq && !q.version && !q.meta_len &&
                 !q.new_size);
 }
 
@@ -473,6 +475,7 @@ static const struct dp_request golden_requests[] = {
      .length = 12289,
      .nsegs = 2,
      .seg = {{0x2000, 3, 12288}, {0x7ff, 4, 1}}},
+    {.msgno = 7, .tag = 7, .opcode = DP_PUNCH, .cap = 9, .ino = 77, .origin = 0xabcd, .slot = 127, .seq = 3, .offset = 8192, .length = 4096},
 };
 
 static const struct dp_reply golden_replies[] = {

@@ -139,14 +139,18 @@ static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const
     }
 }
 
-int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
+int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) *req,
                 PB(Header) *header, struct session_call *ret)
 {
     uint64_t history = session_history(remote_of(c->store)->session);
     int r;
 
     *ret = (struct session_call){
-        .req = req, .header = header, .container = &rcont_of(c)->handle, .cred = cred, .record = record};
+        .req = req, .header = header, .container = &rcont_of(c)->handle, .record = record};
+    if (ctx) {
+        ret->cred = ctx->cred;
+        ret->id = record ? &ctx->id : NULL;
+    }
     r = session_call(remote_of(c->store)->session, ret);
     if (r == 0 && record)
         note_change(rcont_of(c), req, ret->reply, history);
@@ -158,7 +162,7 @@ static int attr_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record,
                      PB(Header) *header, struct pst_attr *ret)
 {
     struct session_call call;
-    int r = remote_call(c, ctx->cred, record, req, header, &call);
+    int r = remote_call(c, ctx, record, req, header, &call);
 
     if (r == 0)
         r = call.reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR ? remote_attr(call.reply->attr->attr, ret)
@@ -172,7 +176,7 @@ static int empty_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record
                       PB(Header) *header)
 {
     struct session_call call;
-    int r = remote_call(c, ctx->cred, record, req, header, &call);
+    int r = remote_call(c, ctx, record, req, header, &call);
 
     remote_walked(ctx, call.reply);
     session_call_done(&call);
@@ -183,7 +187,7 @@ static int empty_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record
 static int typed_call(struct pst_cont *c, const struct pst_ctx *ctx, PB(NamespaceRequest) *req, PB(Header) *header,
                       PB(NamespaceReply__OpCase) want, struct session_call *call)
 {
-    int r = remote_call(c, ctx ? ctx->cred : NULL, false, req, header, call);
+    int r = remote_call(c, ctx, false, req, header, call);
 
     if (r == 0 && call->reply->op_case != want) {
         session_call_done(call);
@@ -204,7 +208,7 @@ int remote_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent
         return r;
     in.parent = parent;
     in.name = remote_path(ctx, name, path);
-    r = remote_call(c, ctx->cred, false, &req, &header, &call);
+    r = remote_call(c, ctx, false, &req, &header, &call);
     if (r == 0)
         r = call.reply->op_case == REPLY(ATTR) ? remote_attr(call.reply->attr->attr, ret) : -EBADMSG;
     if (r == 0) {
@@ -254,7 +258,7 @@ static int make_file(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
     in.name = remote_path(ctx, name, path);
     in.mode = n->mode & 07777;
     in.exclusive = n->exclusive;
-    r = remote_call(c, ctx->cred, true, &req, &header, &call);
+    r = remote_call(c, ctx, true, &req, &header, &call);
     if (r == 0)
         r = call.reply->op_case == REPLY(CREATE) ? remote_attr(call.reply->create->attr, ret) : -EBADMSG;
     if (r == 0 && ret_created)

@@ -100,8 +100,9 @@ static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) * in,
     return e;
 }
 
+/* id: NULL where the open changes nothing, and is no request of its own. */
 static int open_call(struct pst_cont *c, uint64_t ino, int accmode, bool trunc, const struct pst_cred *cred,
-                     bool resume, struct session_call *ret)
+                     const struct pst_reqid *id, bool resume, struct session_call *ret)
 {
     PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
     PB(Header) header = PENSTOCK__V1__HEADER__INIT;
@@ -118,6 +119,7 @@ static int open_call(struct pst_cont *c, uint64_t ino, int accmode, bool trunc, 
                                  .header = &header,
                                  .container = &rcont_of(c)->handle,
                                  .cred = cred,
+                                 .id = id,
                                  .record = !resume,
                                  .resume = resume};
     e = session_call(remote_of(c->store)->session, ret);
@@ -138,7 +140,7 @@ int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int
     int e;
 
     do {
-        e = open_call(c, ino, accmode, trunc, ctx->cred, false, &call);
+        e = open_call(c, ino, accmode, trunc, ctx->cred, trunc ? &ctx->id : NULL, false, &call);
         if (e < 0)
             return e;
         e = remote_attr(call.reply->open->attr, &a);
@@ -173,7 +175,7 @@ static int create_call(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t p
     in.accmode = (uint32_t)accmode;
     req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_CREATE;
     req.create = &in;
-    e = remote_call(c, ctx->cred, true, &req, &header, ret);
+    e = remote_call(c, ctx, true, &req, &header, ret);
     if (e == 0 && (ret->reply->op_case != PENSTOCK__V1__NAMESPACE_REPLY__OP_CREATE || !ret->reply->create->open)) {
         session_call_done(ret);
         e = -EBADMSG;
@@ -184,6 +186,7 @@ static int create_call(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t p
 int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                   const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created)
 {
+    const struct pst_ctx plain = {.cred = ctx->cred}; /* the id went with the creation */
     struct session_call call;
     struct pst_attr a;
     bool created;
@@ -204,7 +207,7 @@ int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent
     if (e < 0)
         return e;
     if (trunc && !created && a.size > 0) {
-        e = remote_setattr(c, ctx, a.ino, PST_SET_SIZE, &(struct pst_attr){.size = 0}, &a);
+        e = remote_setattr(c, &plain, a.ino, PST_SET_SIZE, &(struct pst_attr){.size = 0}, &a);
         if (e < 0) {
             remote_release(c, a.ino);
             return e;
@@ -462,7 +465,7 @@ void remote_reopen(struct remote *r, struct rcont *rc)
     while (next_old(rc, epoch, &bucket, &t)) {
         struct session_call call;
         struct rhandle h = {0};
-        int e = open_call(&rc->c, t.ino, (int)t.accmode, false, t.has_cred ? &t.cred : NULL, true, &call);
+        int e = open_call(&rc->c, t.ino, (int)t.accmode, false, t.has_cred ? &t.cred : NULL, NULL, true, &call);
 
         if (e == -ECONNRESET || e == -ETIMEDOUT)
             return; /* the connection broke again: this is called once more */

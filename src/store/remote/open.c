@@ -17,7 +17,7 @@ const struct pst_store_ops remote_ops;
 struct options {
     struct session_config session;
     const char *provider;
-    bool require_rdma;
+    bool require_rdma, origin;
     enum remote_placement placement;
     uint64_t arena_mib;
 };
@@ -89,6 +89,8 @@ static int parse_option(const struct pst_option *in, struct options *o)
         }
     if (!strcmp(in->key, "insecure"))
         return parse_bool(in->value, &o->session.insecure);
+    if (!strcmp(in->key, "origin"))
+        return parse_bool(in->value, &o->origin);
     if (!strcmp(in->key, "require_rdma"))
         return parse_bool(in->value, &o->require_rdma);
     if (!strcmp(in->key, "placement"))
@@ -183,6 +185,18 @@ int remote_fab(struct remote *r, char *err, size_t err_size)
     return e;
 }
 
+/* Without it what a host sends again could happen twice. */
+static int may_speak_for_others(struct remote *r, char *err, size_t err_size)
+{
+    struct session_identity who;
+
+    session_identity(r->session, &who);
+    if (who.origin)
+        return 0;
+    snprintf(err, err_size, "%s: the credential there is not an agent's: give it origin: true", session_addr(r->session));
+    return -EPERM;
+}
+
 /*
  * Loading libfabric takes longer than all the rest, and many a client never moves data: it waits for the first operation,
  * unless something was required of it.
@@ -197,6 +211,8 @@ static int open_parts(struct remote *r, const struct options *o, char *err, size
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
     e = session_open(&o->session, &hooks, &r->session, err, err_size);
+    if (e == 0 && o->origin)
+        e = may_speak_for_others(r, err, err_size);
     if (e == 0)
         e = o->require_rdma || o->provider ? remote_fab(r, err, err_size) : choose_provider(r, false, err, err_size);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -326,6 +342,16 @@ static uint64_t remote_history(struct pst_store *st)
     return session_history(remote_of(st)->session);
 }
 
+static int remote_origin_add(struct pst_store *st, const uint8_t client[16])
+{
+    return session_origin_add(remote_of(st)->session, client);
+}
+
+static void remote_origin_remove(struct pst_store *st, const uint8_t client[16])
+{
+    session_origin_remove(remote_of(st)->session, client);
+}
+
 static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
     struct remote *r = remote_of(st);
@@ -390,6 +416,8 @@ const struct pst_store_ops remote_ops = {
     .queue_fd = remote_queue_fd,
     .queue_cancel = remote_queue_cancel,
     .history = remote_history,
+    .origin_add = remote_origin_add,
+    .origin_remove = remote_origin_remove,
     .walks = true,
     .moves_only = true,
     .wants_shared = remote_wants_shared,

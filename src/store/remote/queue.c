@@ -97,7 +97,7 @@ static uint32_t length_of(const struct list *l)
 /* An operation ends, and its request, a change that was sent, may still come. */
 static void unknown_end(struct rqueue *q, const struct rop *p)
 {
-    if (p->slot && p->epoch)
+    if ((p->slot || p->is_origins) && p->epoch)
         session_give_up(q->r->session, p->epoch);
 }
 

@@ -41,6 +41,7 @@ struct rop {
     bool is_doubted;           /* it was answered -ESTALE, and `doubt` is to tell of what */
     uint64_t doubt;
     uint32_t slot;       /* + 1; 0: none */
+    bool is_origins;     /* it was sent with the slot and sequence of an origin */
     uint64_t seq;
     uint64_t epoch;      /* the session in which the request was sent last; 0: it was not */
     uint32_t bind;       /* a binding: number of the capability */

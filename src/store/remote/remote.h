@@ -120,7 +120,8 @@ void remote_walked(const struct pst_ctx *ctx, const PB(NamespaceReply) *reply);
 /* A name with the way to it before it, as the protocol has them: "a/b/name". The text is in buf where there is a way. */
 ProtobufCBinaryData remote_path(const struct pst_ctx *ctx, const char *name, uint8_t buf[REMOTE_PATH_MAX]);
 /* One request: fills in header and container, calls. c->req and its member are the caller's. */
-int remote_call(struct pst_cont *c, const struct pst_cred *cred, bool record, PB(NamespaceRequest) *req,
+/* ctx NULL: the session's own user, and no id. */
+int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) *req,
                 PB(Header) *header, struct session_call *ret);
 
 /* object.c */

@@ -155,6 +155,30 @@ static void fill(const struct rop *p, struct dp_request *req)
     }
 }
 
+/* Slot and sequence: the operation's own, under its origin's number, or of this queue. */
+static int number(struct rqueue *q, struct rop *p, struct dp_request *req)
+{
+    const struct pst_reqid *id = &p->op->ctx.id;
+    int r;
+
+    if (!id->seq) {
+        r = rq_slot(q, p);
+        req->slot = p->slot - 1;
+        req->seq = p->seq;
+        return r;
+    }
+    req->origin = (uint16_t)session_origin_number(q->r->session, id->client, q->conn.epoch);
+    if (!req->origin) {
+        if (!of_next_session(q, session_epoch(q->r->session)))
+            return -ESTALE; /* the client has left */
+        return -EAGAIN;
+    }
+    p->is_origins = true;
+    req->slot = id->slot;
+    req->seq = id->seq;
+    return 0;
+}
+
 int rq_wire_send(struct rqueue *q, struct rop *p)
 {
     uint8_t inline_buf[DP_INLINE_MAX];
@@ -170,11 +194,9 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
             rq_conn_end(q); /* in the next session */
             return -EAGAIN;
         }
-        r = rq_slot(q, p);
+        r = number(q, p, &req);
         if (r < 0)
             return r;
-        req.slot = p->slot - 1;
-        req.seq = p->seq;
     }
     r = bind_for(q, p->op, &req.cap);
     if (r == 0 && syncs(p->op) && !p->is_marked) {

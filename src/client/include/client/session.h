@@ -67,6 +67,7 @@ uint64_t session_timeout_ns(const struct session *s);
 struct session_identity {
     uint32_t uid, gid;
     bool any_uid;
+    bool origin; /* may speak for clients of its own */
 };
 void session_identity(struct session *s, struct session_identity *ret);
 /* Grows with each new session; never 0. */
@@ -94,6 +95,7 @@ struct session_call {
     const _Atomic uint64_t *container;   /* its handle; read at each try, changed by `resume` only. NULL: none */
     const struct pst_cred *cred;         /* NULL: the session's own user */
     bool record;                         /* takes a slot and a sequence: mutating requests, and opens */
+    const struct pst_reqid *id;          /* with a sequence: an origin's request, which has them already; else NULL */
     bool resume;                         /* from the hook: does not wait for the connection, is not repeated */
     Penstock__V1__NamespaceReply *reply; /* out, owned: session_call_done */
     uint64_t epoch;                      /* out: the session in which it was sent last; 0: in none */
@@ -125,10 +127,21 @@ int session_doubt_end(struct session *s, uint64_t epoch, uint64_t doubt);
 /*
  * A unary call (pools and containers). admin: the request's message, which begins with a field `header` of type
  * AdminHeader (its pointer is filled in). ret: the unpacked reply, freed by protobuf_c_message_free_unpacked.
- * ret_epoch (may be NULL): the session that answered.
+ * ret_epoch (may be NULL): the session that answered. id: as in struct session_call.
  */
-int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred, bool record,
-                  bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch);
+int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred,
+                  const struct pst_reqid *id, bool record, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch);
+
+/* ---- origins: an agent's clients, whose requests keep their numbers (docs/protocol.md, section 5) ---- */
+
+/*
+ * Requests with this client's ids may be made from now on, until as many session_origin_remove: waits until the server knows
+ * it, and what was sent for it before, by whomever, is over. 0, -ETIMEDOUT, -EPERM, -ENOMEM.
+ */
+int session_origin_add(struct session *s, const uint8_t client[16]);
+void session_origin_remove(struct session *s, const uint8_t client[16]);
+/* The client's number in session `epoch`; 0: it has none there. */
+uint32_t session_origin_number(struct session *s, const uint8_t client[16], uint64_t epoch);
 
 /* ---- what data queues need ---- */
 

@@ -40,6 +40,7 @@ struct ctl_cred {
     uint32_t uid, gid;
     bool any_uid; /* may assert any uid, gid and groups */
     bool admin;   /* may create and destroy pools and containers, scrub, revoke */
+    bool origin;  /* may speak for clients of its own: an agent */
     uint32_t tenant; /* number in ctl_config.tenants */
 };
 

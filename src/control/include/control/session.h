@@ -76,10 +76,13 @@ struct sess_ident {
     uint32_t tenant_sessions; /* that the tenant may have at once; 0: no limit of its own */
     uint32_t uid, gid;
     bool any_uid, admin;
+    bool origin; /* may speak for clients of its own (an agent) */
     char purpose[16];
     char software[SESS_NAME_MAX + 1];
     char peer[SESS_NAME_MAX + 1];
 };
+
+#define SESS_ORIGINS_MAX 4096u /* of a session at once */
 
 /* All are called without the table's lock, once per thing. */
 struct sess_hooks {
@@ -117,6 +120,17 @@ const uint8_t *sess_id(const struct sess *s);
 const uint8_t *sess_data_key(const struct sess *s); /* SESS_KEY_BYTES */
 const struct sess_ident *sess_ident(const struct sess *s);
 bool sess_alive(const struct sess *s);
+
+/* ---- origins: the clients of an agent ---- */
+
+/*
+ * Requests of this session may speak for `client` (as struct sess_ident.client) from now on, by the number that this gives.
+ * What earlier sessions, or earlier numbers, have under way for it is out, as by once_fence; sess_origin_quiet: and none of
+ * it is in the store. -ESTALE: the session has ended; -EUSERS: too many; -EOVERFLOW: the session has no more numbers.
+ */
+int sess_origin_add(struct sess_table *t, struct sess *s, const uint8_t client[16], uint32_t *ret_number);
+bool sess_origin_quiet(struct sess_table *t, struct sess *s, uint32_t number);
+void sess_origin_drop(struct sess_table *t, struct sess *s, uint32_t number); /* nothing if there is none */
 
 /* ---- containers ---- */
 

@@ -26,6 +26,7 @@
 #define DP_IO_MAX       (8u << 20)  /* bytes of a READ or WRITE */
 #define DP_CHUNK_MAX    (16u << 20) /* bytes of a CHUNK_READ or CHUNK_REPLACE */
 #define DP_SLOTS_MAX    1024u       /* slots for exactly once */
+#define DP_ORIGIN_SHIFT 16          /* in the slot field: the origin above it */
 #define DP_META_MAX     64u         /* opaque bytes with a chunk */
 #define DP_KEY_BYTES    32u
 #define DP_TYPE_REQUEST 0x51u /* 'Q', the second byte of a request */
@@ -78,7 +79,7 @@ enum dp_opcode {
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *
  * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED length > 0. The lengths of the segments are > 0 and add up to
- * `length`; none for length 0. seq 0 goes with slot 0.
+ * `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
  */
 
 /* A range of the client's memory. */
@@ -93,6 +94,7 @@ struct dp_request {
     uint8_t opcode; /* enum dp_opcode */
     uint16_t flags;
     uint32_t cap;  /* number of a bound capability */
+    uint16_t origin; /* 0: the session's client; else whose slot it is: upper half of the slot on the wire */
     uint32_t slot; /* exactly once: struct pst_reqid, seq 0: none */
     uint64_t seq;
     uint64_t ino, offset, length;

@@ -59,6 +59,7 @@ struct srv_credential {
     const char *name, *token, *token_file, *cn;
     uint32_t uid, gid;
     bool any_uid; /* may act for every uid (mounts for several users) */
+    bool origin;  /* an agent's: may speak for clients of its own */
     bool admin;   /* may create and destroy pools, scrub, revoke others' capabilities; of a tenant: in it */
     unsigned tenant; /* number in srv_config.tenants; 0: the server's own */
 };

@@ -212,6 +212,9 @@ struct pst_store_ops {
     int (*write)(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
     /* May be NULL: see pst_store_read_now. */
     int (*read_now)(struct pst_op *op);
+    /* May be NULL: see pst_store_origin_add. */
+    int (*origin_add)(struct pst_store *st, const uint8_t client[16]);
+    void (*origin_remove)(struct pst_store *st, const uint8_t client[16]);
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
     /*
@@ -234,6 +237,13 @@ uint64_t pst_store_history(const struct pst_store *st);
 /* May iov be memory that a client shares? Otherwise the bytes are copied first: checksums, and filters, need them still. */
 bool pst_store_moves_only(const struct pst_store *st);
 bool pst_store_wants_shared(const struct pst_store *st);
+
+/*
+ * Before the first operation with a client's request ids, and after the last: for an engine on another machine, which has to
+ * know them there, and passes them on. May wait; what is under way for the client over other ways is over after it. Counted.
+ */
+int pst_store_origin_add(struct pst_store *st, const uint8_t client[16]);
+void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16]);
 
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret);
