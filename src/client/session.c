@@ -95,10 +95,11 @@ static int establish(struct session *s)
     r = resume ? session_origins_again(s) : 0;
     if (r < 0)
         return r;
+    atomic_store(&s->resume_again, false);
     if (resume)
         s->hooks.resume(s->hooks.user);
     pthread_mutex_lock(&s->lock);
-    r = s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
+    r = atomic_load(&s->resume_again) || s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
     if (r == 0) {
         s->resuming = false;
         s->up = true;
@@ -386,6 +387,11 @@ uint64_t session_reconnects(struct session *s)
 {
     scoped_lock(&s->lock);
     return s->reconnects;
+}
+
+void session_resume_again(struct session *s)
+{
+    atomic_store(&s->resume_again, true);
 }
 
 bool session_is_up(struct session *s)

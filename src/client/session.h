@@ -72,6 +72,7 @@ struct session {
     bool stop;
     bool up;           /* calls may go */
     bool resuming;     /* only calls of the hook may go */
+    _Atomic bool resume_again; /* the hook has not come to its end */
     bool dead;         /* the server does not know the session: open a new one */
     bool stream_over;  /* nobody reads any more */
     bool verify;       /* somebody met ESTALE: ask whether the session lives */

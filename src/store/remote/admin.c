@@ -347,6 +347,10 @@ void remote_resume(struct remote *r)
             e = open_once(r, rc->c.info.pool, rc->c.info.label, NULL, true, &info, &handle, &epoch);
             if (e == 0 && info.id != rc->c.info.id)
                 e = -ESTALE; /* destroyed, and another one made with its name */
+            if (e == -ECONNRESET || e == -ETIMEDOUT) { /* the stream need not have noticed yet */
+                session_resume_again(r->session);
+                return;
+            }
             if (e < 0) {
                 log_warn("%s: container %s/%s cannot be opened again: %s", session_addr(r->session),
                          rc->c.info.pool, rc->c.info.label, err_text(e));

@@ -467,8 +467,10 @@ void remote_reopen(struct remote *r, struct rcont *rc)
         struct rhandle h = {0};
         int e = open_call(&rc->c, t.ino, (int)t.accmode, false, t.has_cred ? &t.cred : NULL, NULL, true, &call);
 
-        if (e == -ECONNRESET || e == -ETIMEDOUT)
-            return; /* the connection broke again: this is called once more */
+        if (e == -ECONNRESET || e == -ETIMEDOUT) { /* the connection broke again: this is called once more */
+            session_resume_again(r->session);
+            return;
+        }
         if (e == 0) {
             e = handle_of(r, call.reply->open, (int)t.accmode, t.has_cred ? &t.cred : NULL, epoch, &h);
             session_call_done(&call);

@@ -75,6 +75,8 @@ uint64_t session_epoch(struct session *s);
 uint64_t session_history(struct session *s); /* pst_store_history of the server's store */
 uint64_t session_reconnects(struct session *s);
 bool session_is_up(struct session *s);
+/* From the resume hook: something could not be opened again for the connection's sake; the hook is called once more. */
+void session_resume_again(struct session *s);
 const char *session_addr(const struct session *s);
 
 /*
