@@ -49,6 +49,10 @@ assert len(keys) > 20, keys
 for key in keys:
     if not re.search(rf"\b{re.escape(key.split('.containers')[0])}\b", yaml_page):
         bad.append(f"penstock.yaml.5 does not have {key}")
+# Those of a credential and of a tenant stand in lists.
+keys = re.findall(r'(?:STR|SEQ)\w*\("([a-z_]+)"', (root / "src/server/config_yaml.c").read_text())
+assert len(keys) > 20, keys
+bad += [f"penstock.yaml.5 does not have {key} of a list" for key in keys if not re.search(rf"\b{key}\b", yaml_page)]
 out = run("serve", "--check-config", "-c", str(root / "dist/penstock.yaml"))
 if "store.url: local:/var/lib/penstock" not in out:
     bad.append("the example configuration is not read: " + out)
