@@ -1,9 +1,9 @@
 /*
  * The session: what its parts know of one another.
  *
- *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots   session_origin.c   origins
- *   session_call.c     requests over the stream     session_recv.c   their replies     session_open.c    talking to
- *   SessionService
+ *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots
+ * session_origin.c   origins session_call.c     requests over the stream     session_recv.c   their replies
+ * session_open.c    talking to SessionService
  *
  * The keeper is the only thread that changes the session or the stream. Calls run under `lock` while they look at both;
  * nobody waits for the network with it held.

@@ -117,7 +117,8 @@ static int find_token(struct session *s, char *ret, size_t size, char *err, size
 
 static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
 {
-    struct session_facts f = {.lease_ms = in->lease_ms, .history = in->history, .who = {in->uid, in->gid, in->any_uid, in->origin}};
+    struct session_facts f = {
+        .lease_ms = in->lease_ms, .history = in->history, .who = {in->uid, in->gid, in->any_uid, in->origin}};
 
     if (in->session.len != sizeof f.id || in->data_key.len != sizeof f.data_key || in->lease_ms < 100)
         return -EBADMSG;

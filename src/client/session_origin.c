@@ -1,9 +1,10 @@
 /*
- * Origins: clients of this client (an agent's hosts). Their requests go out with the slot and sequence that they gave, under
- * a number of the session for each; so the reply records are theirs, whichever process of the agent sends a request again.
+ * Origins: clients of this client (an agent's hosts). Their requests go out with the slot and sequence that they gave,
+ * under a number of the session for each; so the reply records are theirs, whichever process of the agent sends a
+ * request again.
  *
- * A new session takes all of them along before a call may go (session_origins_again, from the keeper); one that is being
- * added then is left to who adds it.
+ * A new session takes all of them along before a call may go (session_origins_again, from the keeper); one that is
+ * being added then is left to who adds it.
  */
 #include "session.h"
 
@@ -12,9 +13,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define BATCH         256u
-#define AGAIN_NS      (20 * NSEC_PER_MSEC)
-#define ORIGINS_PATH  "/penstock.v1.SessionService/Origins"
+#define BATCH        256u
+#define AGAIN_NS     (20 * NSEC_PER_MSEC)
+#define ORIGINS_PATH "/penstock.v1.SessionService/Origins"
 
 struct origin {
     struct list link;
@@ -99,8 +100,8 @@ static int ask(struct session *s, uint8_t (*clients)[16], size_t n, bool resume,
         s->ndrop = 0; /* lost with a lost request, or in another session: the server's table is bounded */
     }
     pthread_mutex_unlock(&s->lock);
-    r = session_unary(s, ORIGINS_PATH, &req.base, NULL, NULL, false, resume, &penstock__v1__origins_reply__descriptor, &m,
-                      ret_epoch);
+    r = session_unary(s, ORIGINS_PATH, &req.base, NULL, NULL, false, resume, &penstock__v1__origins_reply__descriptor,
+                      &m, ret_epoch);
     if (r < 0)
         return r;
     out = (PB(OriginsReply) *)m;

@@ -41,7 +41,8 @@ static int once(struct session_channel *ch, const char *path, ProtobufCMessage *
 
 /* Lock held; released during the call. */
 static int round_trip(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_reqid *origin,
-                      uint64_t deadline_ns, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+                      uint64_t deadline_ns, bool resume, const ProtobufCMessageDescriptor *reply,
+                      ProtobufCMessage **ret, uint64_t *ret_epoch)
 {
     PB(AdminHeader) *h = ((struct with_header *)req)->header;
     struct session_channel *ch;
@@ -69,7 +70,8 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
 }
 
 int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred,
-                  const struct pst_reqid *origin, bool record, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch)
+                  const struct pst_reqid *origin, bool record, bool resume, const ProtobufCMessageDescriptor *reply,
+                  ProtobufCMessage **ret, uint64_t *ret_epoch)
 {
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;

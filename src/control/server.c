@@ -269,8 +269,7 @@ static int listen_all(struct ctl_server *s, const struct ctl_config *cfg, char *
 
 static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
 {
-    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s, session_ended,
-                                     s->audit ? refused : NULL};
+    const struct sess_hooks hooks = {free_object, free_cont, session_gone, s, session_ended, s->audit ? refused : NULL};
     int r;
 
     s->sess = sess_table_new(&cfg->limits, &hooks);

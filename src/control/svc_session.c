@@ -306,6 +306,7 @@ const struct ctl_method ctl_session_methods[] = {
     {SERVICE "Close", &penstock__v1__session_close_request__descriptor, &penstock__v1__session_close_reply__descriptor,
      do_close},
     {SERVICE "Ticket", &penstock__v1__ticket_request__descriptor, &penstock__v1__ticket_reply__descriptor, do_ticket},
-    {SERVICE "Origins", &penstock__v1__origins_request__descriptor, &penstock__v1__origins_reply__descriptor, do_origins},
+    {SERVICE "Origins", &penstock__v1__origins_request__descriptor, &penstock__v1__origins_reply__descriptor,
+     do_origins},
 };
 const size_t ctl_session_nmethods = ARRAY_SIZE(ctl_session_methods);

@@ -56,7 +56,8 @@ static bool is_canonical(const struct rule *u, const struct dp_request *r)
 
     canonical(u, &c);
     return c.cap == r->cap && c.ino == r->ino && c.offset == r->offset && c.length == r->length && c.seq == r->seq &&
-           c.slot == r->slot && c.origin == r->origin && c.version == r->version && c.meta_len == r->meta_len && c.new_size == r->new_size;
+           c.slot == r->slot && c.origin == r->origin && c.version == r->version && c.meta_len == r->meta_len &&
+           c.new_size == r->new_size;
 }
 
 /* Where the bytes are: in the message or in segments, as flags say, and as many as `length`. */

@@ -547,7 +547,8 @@ static void go_on(struct req *r)
 static void take_turn(struct req *r)
 {
     struct conn *c = r->conn;
-    int e = once_begin(&r->once, c->sess, (uint32_t)r->dp.origin << ONCE_ORIGIN_SHIFT | r->dp.slot, r->dp.seq, c->number);
+    int e =
+        once_begin(&r->once, c->sess, (uint32_t)r->dp.origin << ONCE_ORIGIN_SHIFT | r->dp.slot, r->dp.seq, c->number);
 
     if (e == 0) {
         go_on(r);

@@ -62,8 +62,8 @@ static void exec_backend(struct daemon *d)
 {
     char store[80], log[80], listen[40], data[40];
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
-    const char *argv[20] = {d->program, "serve", "--dev", store, "--listen", listen, "--metrics", "off", "--log", "debug",
-                            "--shards", "1", "--data-listen", data};
+    const char *argv[20] = {d->program, "serve", "--dev", store,      "--listen", listen,          "--metrics",
+                            "off",      "--log", "debug", "--shards", "1",        "--data-listen", data};
     int n = 14;
 
     if (d->proxy) {
@@ -90,8 +90,8 @@ static void exec_backend(struct daemon *d)
 static void exec_it(struct daemon *d)
 {
     char store[80], log[80], listen[40], data[40], backend[80], token[100], export[80];
-    const char *argv[48] = {d->program, "serve",         "--dev", store, "--listen", listen, "--data-listen", data,
-                            "--metrics", "off", "--shards", "2",   "--log", "debug"};
+    const char *argv[48] = {d->program, "serve",     "--dev", store,      "--listen", listen,  "--data-listen",
+                            data,       "--metrics", "off",   "--shards", "2",        "--log", "debug"};
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     int n = 14;
 

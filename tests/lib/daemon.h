@@ -16,7 +16,7 @@ struct daemon {
     pid_t pid;
     pid_t backend;     /* with PENSTOCK_TEST_AGENT: the server behind it, and its port */
     int backend_port, backend_data_port;
-    struct proxy *proxy; /* with PENSTOCK_TEST_AGENT=proxy: between the two */
+    struct proxy *proxy;                   /* with PENSTOCK_TEST_AGENT=proxy: between the two */
     const char *args[DAEMON_ARGS_MAX + 1]; /* more flags; NULL ends them */
 };
 

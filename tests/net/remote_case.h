@@ -23,8 +23,8 @@ size_t record(int i, uint8_t *buf);
 /* The file is records 0 .. count - 1 and no more. */
 void check_records(struct pst_fs *fs, const char *path, int count);
 
-/* Makes, links, renames and removes names of round i. Each call must succeed, which a second execution of the same request
- * would not. */
+/* Makes, links, renames and removes names of round i. Each call must succeed, which a second execution of the same
+ * request would not. */
 void names_round(struct pst_fs *fs, int i);
 
 #endif

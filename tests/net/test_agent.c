@@ -1,6 +1,6 @@
 /*
- * An agent between a client and a server: what is sent again, by whomever, happens once; who may do what; nothing is lost.
- * usage: test_agent PENSTOCK [TEST]
+ * An agent between a client and a server: what is sent again, by whomever, happens once; who may do what; nothing is
+ * lost. usage: test_agent PENSTOCK [TEST]
  */
 #include "api_cases.h"
 #include "base/rng.h"
@@ -67,8 +67,8 @@ static void *kill_them(void *arg)
 }
 
 /*
- * Answers are lost on both ways, the agent is killed, the server drained, and each comes back: appends and names, of which
- * none may be made twice, and none fail.
+ * Answers are lost on both ways, the agent is killed, the server drained, and each comes back: appends and names, of
+ * which none may be made twice, and none fail.
  */
 static void what_is_sent_again_through_another_agent_happens_once(void **state)
 {

@@ -12,7 +12,8 @@
 static int call(struct pst_store *st, const char *path, ProtobufCMessage *req, const struct pst_ctx *ctx, bool record,
                 const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret)
 {
-    return session_unary(remote_of(st)->session, path, req, ctx->cred, record ? &ctx->id : NULL, record, false, reply, ret, NULL);
+    return session_unary(remote_of(st)->session, path, req, ctx->cred, record ? &ctx->id : NULL, record, false, reply,
+                         ret, NULL);
 }
 
 static int label_of(const char *in, char ret[PST_LABEL_MAX + 1])
@@ -271,8 +272,8 @@ static void close_handle(struct remote *r, uint64_t handle)
     ProtobufCMessage *m;
 
     req.handle = handle;
-    if (session_unary(r->session, CONTS "Close", &req.base, NULL, NULL, true, false, &penstock__v1__empty__descriptor, &m,
-                      NULL) == 0)
+    if (session_unary(r->session, CONTS "Close", &req.base, NULL, NULL, true, false, &penstock__v1__empty__descriptor,
+                      &m, NULL) == 0)
         protobuf_c_message_free_unpacked(m, NULL);
 }
 

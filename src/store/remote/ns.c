@@ -139,14 +139,13 @@ static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const
     }
 }
 
-int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) *req,
-                PB(Header) *header, struct session_call *ret)
+int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) * req,
+                PB(Header) * header, struct session_call *ret)
 {
     uint64_t history = session_history(remote_of(c->store)->session);
     int r;
 
-    *ret = (struct session_call){
-        .req = req, .header = header, .container = &rcont_of(c)->handle, .record = record};
+    *ret = (struct session_call){.req = req, .header = header, .container = &rcont_of(c)->handle, .record = record};
     if (ctx) {
         ret->cred = ctx->cred;
         ret->id = record ? &ctx->id : NULL;

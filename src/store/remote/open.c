@@ -193,7 +193,8 @@ static int may_speak_for_others(struct remote *r, char *err, size_t err_size)
     session_identity(r->session, &who);
     if (who.origin)
         return 0;
-    snprintf(err, err_size, "%s: the credential there is not an agent's: give it origin: true", session_addr(r->session));
+    snprintf(err, err_size, "%s: the credential there is not an agent's: give it origin: true",
+             session_addr(r->session));
     return -EPERM;
 }
 

@@ -121,8 +121,8 @@ void remote_walked(const struct pst_ctx *ctx, const PB(NamespaceReply) *reply);
 ProtobufCBinaryData remote_path(const struct pst_ctx *ctx, const char *name, uint8_t buf[REMOTE_PATH_MAX]);
 /* One request: fills in header and container, calls. c->req and its member are the caller's. */
 /* ctx NULL: the session's own user, and no id. */
-int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) *req,
-                PB(Header) *header, struct session_call *ret);
+int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) * req,
+                PB(Header) * header, struct session_call *ret);
 
 /* object.c */
 int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,

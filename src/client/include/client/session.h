@@ -132,13 +132,14 @@ int session_doubt_end(struct session *s, uint64_t epoch, uint64_t doubt);
  * ret_epoch (may be NULL): the session that answered. id: as in struct session_call.
  */
 int session_unary(struct session *s, const char *path, ProtobufCMessage *req, const struct pst_cred *cred,
-                  const struct pst_reqid *id, bool record, bool resume, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, uint64_t *ret_epoch);
+                  const struct pst_reqid *id, bool record, bool resume, const ProtobufCMessageDescriptor *reply,
+                  ProtobufCMessage **ret, uint64_t *ret_epoch);
 
 /* ---- origins: an agent's clients, whose requests keep their numbers (docs/protocol.md, section 5) ---- */
 
 /*
- * Requests with this client's ids may be made from now on, until as many session_origin_remove: waits until the server knows
- * it, and what was sent for it before, by whomever, is over. 0, -ETIMEDOUT, -EPERM, -ENOMEM.
+ * Requests with this client's ids may be made from now on, until as many session_origin_remove: waits until the server
+ * knows it, and what was sent for it before, by whomever, is over. 0, -ETIMEDOUT, -EPERM, -ENOMEM.
  */
 int session_origin_add(struct session *s, const uint8_t client[16]);
 void session_origin_remove(struct session *s, const uint8_t client[16]);

@@ -3,10 +3,10 @@
  * retry of what has succeeded harmless. A failure leaves no record: this table keeps an earlier try, still on its way
  * over a connection that the client has given up, from happening after a later one has failed and the client was told.
  *
- * A client's slots go by its id, over all its sessions; the table lives while one of them is held. Of each slot it keeps
- * the newest request and try that was seen, and who is at it. Once a newer one has been seen, an older one is out: for
- * good if it was not yet in the store; if it was, the newer one waits for its end. In memory only: a server that starts
- * has no connections of before. 40 bytes for each slot that was used, in pages of 64.
+ * A client's slots go by its id, over all its sessions; the table lives while one of them is held. Of each slot it
+ * keeps the newest request and try that was seen, and who is at it. Once a newer one has been seen, an older one is
+ * out: for good if it was not yet in the store; if it was, the newer one waits for its end. In memory only: a server
+ * that starts has no connections of before. 40 bytes for each slot that was used, in pages of 64.
  */
 #ifndef CONTROL_ONCE_H
 #define CONTROL_ONCE_H
@@ -33,10 +33,11 @@ struct once {
 };
 
 /*
- * A request comes in. attempt: grows with the client's tries of it. 0: it is the one to go on, and an earlier try that is
- * not in the store yet is out. -EAGAIN: an earlier one is in the store: ask again with the same; tries before this one are
- * out from now on. -ESTALE: the slot has seen a later request, or there is no such origin. -ECONNABORTED: it has seen a later try: nobody waits for
- * this one; or a later session has fenced s. -ENOMEM. The caller holds s until once_end.
+ * A request comes in. attempt: grows with the client's tries of it. 0: it is the one to go on, and an earlier try that
+ * is not in the store yet is out. -EAGAIN: an earlier one is in the store: ask again with the same; tries before this
+ * one are out from now on. -ESTALE: the slot has seen a later request, or there is no such origin. -ECONNABORTED: it
+ * has seen a later try: nobody waits for this one; or a later session has fenced s. -ENOMEM. The caller holds s until
+ * once_end.
  */
 int once_begin(struct once *o, struct sess *s, uint32_t slot, uint64_t seq, uint64_t attempt);
 /* It is about to enter the store, for which later tries wait from now on. False: a later one has come: it must not. */

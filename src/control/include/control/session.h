@@ -124,9 +124,10 @@ bool sess_alive(const struct sess *s);
 /* ---- origins: the clients of an agent ---- */
 
 /*
- * Requests of this session may speak for `client` (as struct sess_ident.client) from now on, by the number that this gives.
- * What earlier sessions, or earlier numbers, have under way for it is out, as by once_fence; sess_origin_quiet: and none of
- * it is in the store. -ESTALE: the session has ended; -EUSERS: too many; -EOVERFLOW: the session has no more numbers.
+ * Requests of this session may speak for `client` (as struct sess_ident.client) from now on, by the number that this
+ * gives. What earlier sessions, or earlier numbers, have under way for it is out, as by once_fence; sess_origin_quiet:
+ * and none of it is in the store. -ESTALE: the session has ended; -EUSERS: too many; -EOVERFLOW: the session has no
+ * more numbers.
  */
 int sess_origin_add(struct sess_table *t, struct sess *s, const uint8_t client[16], uint32_t *ret_number);
 bool sess_origin_quiet(struct sess_table *t, struct sess *s, uint32_t number);

@@ -78,8 +78,8 @@ enum dp_opcode {
  *   PING            -                                -   -   -      -            -                  -
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *
- * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED length > 0. The lengths of the segments are > 0 and add up to
- * `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
+ * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED length > 0. The lengths of the
+ * segments are > 0 and add up to `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
  */
 
 /* A range of the client's memory. */

@@ -5,9 +5,9 @@
 #include "store/store.h"
 
 /*
- * Options: token_file, ca_file, cert_file, key_file, provider, purpose (texts), insecure, require_rdma, origin (1 or 0; origin: fail
- * where the credential may not pass request ids on),
- * timeout_ms, arena_mib (registered buffer memory of each data queue, 16..1024; 32).
+ * Options: token_file, ca_file, cert_file, key_file, provider, purpose (texts), insecure, require_rdma, origin (1 or 0;
+ * origin: fail where the credential may not pass request ids on), timeout_ms, arena_mib (registered buffer memory of
+ * each data queue, 16..1024; 32).
  */
 extern const struct pst_backend pst_remote_backend;      /* penstock://host[:port] */
 extern const struct pst_backend pst_remote_unix_backend; /* penstock+unix:///path */
