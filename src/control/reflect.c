@@ -197,12 +197,37 @@ static int find_file(const char *name, const char *symbol, struct span *ret)
     return -ENOENT;
 }
 
-/* The file, and those it imports: a client needs both to understand it. */
+static void add_file(Grpc__Reflection__V1__FileDescriptorResponse *m, struct span file)
+{
+    for (size_t i = 0; i < m->n_file_descriptor_proto; i++)
+        if (m->file_descriptor_proto[i].data == file.p)
+            return;
+    if (m->n_file_descriptor_proto < FILES_MAX)
+        m->file_descriptor_proto[m->n_file_descriptor_proto++] = (ProtobufCBinaryData){file.n, (uint8_t *)file.p};
+}
+
+/* Those that file i of the answer imports. */
+static void add_imports(Grpc__Reflection__V1__FileDescriptorResponse *m, size_t i)
+{
+    struct span at = {m->file_descriptor_proto[i].data, m->file_descriptor_proto[i].len}, dep, imported;
+    unsigned f;
+
+    while (next_field(&at, &f, &dep)) {
+        char path[128];
+        if (f != FIELD_DEPENDENCY || dep.n >= sizeof path)
+            continue;
+        memcpy(path, dep.p, dep.n);
+        path[dep.n] = 0;
+        if (!find_file(path, NULL, &imported))
+            add_file(m, imported);
+    }
+}
+
+/* The file, and all that it imports, directly or not: a client needs them to understand it. */
 static int files(struct ctl_req *q, const char *name, const char *symbol, response *out)
 {
     Grpc__Reflection__V1__FileDescriptorResponse *m = arena_alloc(&q->a, sizeof *m);
-    struct span file, at, dep;
-    unsigned f;
+    struct span file;
     int r = find_file(name, symbol, &file);
 
     if (r)
@@ -213,18 +238,9 @@ static int files(struct ctl_req *q, const char *name, const char *symbol, respon
     m->file_descriptor_proto = arena_alloc(&q->a, FILES_MAX * sizeof *m->file_descriptor_proto);
     if (!m->file_descriptor_proto)
         return -ENOMEM;
-    m->file_descriptor_proto[m->n_file_descriptor_proto++] = (ProtobufCBinaryData){file.n, (uint8_t *)file.p};
-    for (at = file; next_field(&at, &f, &dep) && m->n_file_descriptor_proto < FILES_MAX;) {
-        char path[128];
-        struct span imported;
-        if (f != FIELD_DEPENDENCY || dep.n >= sizeof path)
-            continue;
-        memcpy(path, dep.p, dep.n);
-        path[dep.n] = 0;
-        if (!find_file(path, NULL, &imported))
-            m->file_descriptor_proto[m->n_file_descriptor_proto++] =
-                (ProtobufCBinaryData){imported.n, (uint8_t *)imported.p};
-    }
+    add_file(m, file);
+    for (size_t i = 0; i < m->n_file_descriptor_proto; i++)
+        add_imports(m, i);
     out->message_response_case = MSG(RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE);
     out->file_descriptor_response = m;
     return 0;
