@@ -308,7 +308,6 @@ static void an_id_waits_for_the_acknowledgement_of_its_events(void **state)
     pthread_join(t, NULL);
 }
 
-/* A request whose event nobody has taken goes with its listener. */
 static void *waits(void *arg)
 {
     struct rdma_cm_event *ev;
@@ -339,6 +338,7 @@ static void a_thread_that_comes_to_wait_on_a_channel_that_is_gone_waits(void **s
     }
 }
 
+/* A request whose event nobody has taken goes with its listener. */
 static void a_listener_that_is_destroyed_refuses_who_waits(void **state)
 {
     (void)state;
