@@ -91,39 +91,45 @@ static void access_lost(struct qp *qp, const struct resp_res *res)
     qp_to_error(qp);
 }
 
+/* The place in res of what is answered next; -1: nothing. */
+static int next_pending(const struct responder *r)
+{
+    for (uint32_t i = 0; r->res_pending && i < r->res_count; i++) {
+        uint32_t at = (r->res_head + i) % UROCE_RD_ATOMIC;
+        if (r->res[at].pending)
+            return (int)at;
+    }
+    return -1;
+}
+
 static int tx_resource(struct qp *qp, struct qp_tx *tx)
 {
     struct responder *r = &qp->resp;
+    struct resp_res *res;
+    int at = next_pending(r);
 
-    for (uint32_t i = 0; i < r->res_count; i++) {
-        struct resp_res *res = &r->res[(r->res_head + i) % UROCE_RD_ATOMIC];
-        if (!res->pending)
-            continue;
-        if (res->atomic) {
-            head(qp, tx, WIRE_RC_ATOMIC_ACK, res->first, credit_syndrome(qp), res->msn);
-            tx->pkt.orig = res->orig;
-            tx->retransmit = res->again;
-            done(r, res);
-            return 1;
-        }
-        if (tx_read(qp, res, tx))
-            return 1;
-        access_lost(qp, res);
+    if (at < 0)
         return 0;
+    res = &r->res[at];
+    if (res->atomic) {
+        head(qp, tx, WIRE_RC_ATOMIC_ACK, res->first, credit_syndrome(qp), res->msn);
+        tx->pkt.orig = res->orig;
+        tx->retransmit = res->again;
+        done(r, res);
+        return 1;
     }
+    if (tx_read(qp, res, tx))
+        return 1;
+    access_lost(qp, res);
     return 0;
 }
 
 uint32_t resp_left(const struct qp *qp)
 {
-    const struct responder *r = &qp->resp;
+    int at = next_pending(&qp->resp);
+    const struct resp_res *res = at < 0 ? NULL : &qp->resp.res[at];
 
-    for (uint32_t i = 0; r->res_pending && i < r->res_count; i++) {
-        const struct resp_res *res = &r->res[(r->res_head + i) % UROCE_RD_ATOMIC];
-        if (res->pending)
-            return !res->atomic && res->pos > res->from ? res->end - res->pos : 0;
-    }
-    return 0;
+    return res && !res->atomic && res->pos > res->from ? res->end - res->pos : 0;
 }
 
 int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
@@ -134,7 +140,7 @@ int resp_tx(struct qp *qp, uint64_t now, struct qp_tx *tx)
     (void)now;
     if (state < UROCE_QPS_RTR || (state == UROCE_QPS_ERR && !r->last_words))
         return 0;
-    if (r->res_pending && tx_resource(qp, tx))
+    if (tx_resource(qp, tx))
         return 1;
     if (r->nak_due) {
         head(qp, tx, WIRE_RC_ACK, r->nak_psn, r->nak, r->msn);
