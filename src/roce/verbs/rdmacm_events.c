@@ -30,7 +30,7 @@ struct rdma_event_channel *rdma_create_event_channel(void)
  */
 #define GONE_KEPT 64
 
-static struct list gone = {&gone, &gone};
+static struct list gone = LIST_INIT(gone);
 static unsigned ngone;
 
 void rdma_destroy_event_channel(struct rdma_event_channel *channel)
@@ -42,7 +42,6 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
         return;
     }
     ch->native = NULL;
-    ch->gone = true;
     ch->by = pthread_self();
     list_push_back(&gone, &ch->link);
     if (++ngone > GONE_KEPT) {
@@ -55,7 +54,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 static bool gone_by_another(struct cma_channel *ch)
 {
     scoped_lock(&cma_lock);
-    return ch->gone && !pthread_equal(ch->by, pthread_self());
+    return !ch->native && !pthread_equal(ch->by, pthread_self());
 }
 
 int cma_post(struct cma_id *id, enum rdma_cm_event_type type, int status, const void *more, size_t len)
@@ -193,7 +192,7 @@ static int take(struct cma_channel *ch, struct cma_event *e, struct uroce_cm_eve
 {
     struct pollfd p = {.fd = ch->pub.fd, .events = POLLIN};
     scoped_lock(&cma_lock);
-    if (ch->gone)
+    if (!ch->native)
         return -EBADF;
     if (poll(&p, 1, 0) != 1)
         return -EAGAIN;

@@ -30,10 +30,9 @@ struct cma_device {
 
 struct cma_channel {
     struct rdma_event_channel pub;
-    struct uroce_cm_channel *native;
-    bool gone;        /* destroyed; cma_lock, as the two below */
-    pthread_t by;     /* who destroyed it */
-    struct list link; /* those that are gone */
+    struct uroce_cm_channel *native; /* NULL: it is gone; cma_lock, as the two below */
+    pthread_t by;                    /* who destroyed it */
+    struct list link;                /* those that are gone */
 };
 
 struct cma_id {
