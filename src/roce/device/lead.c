@@ -18,23 +18,30 @@
 #define DOUBT_NS     (10 * NSEC_PER_MSEC)
 #define IDLE_LOOKS   4
 
-static bool watch(const struct uroce_channel *ch, int fd)
+/* op: EPOLL_CTL_ADD or EPOLL_CTL_DEL */
+static bool watch(const struct uroce_channel *ch, int op, int fd)
 {
-    return fd >= 0 && epoll_ctl(ch->fd, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN}) == 0;
+    return fd >= 0 && epoll_ctl(ch->fd, op, fd, &(struct epoll_event){.events = EPOLLIN}) == 0;
 }
 
-static void unwatch(const struct uroce_channel *ch, int fd)
+/* Each socket of packets; false: one of them could not be. */
+static bool watch_all(const struct uroce_channel *ch, int op)
 {
-    epoll_ctl(ch->fd, EPOLL_CTL_DEL, fd, NULL);
+    const struct uroce_device *dev = ch->dev;
+    bool all = true;
+    for (int i = 0; i < dev->nports; i++)
+        all = watch(ch, op, port_rx_fd(dev->ports[i].port)) && all;
+    for (int i = 0; i < dev->nlinks; i++)
+        if (dev->links[i] && dev->links[i]->port.port)
+            all = watch(ch, op, port_rx_fd(dev->links[i]->port.port)) && all;
+    return all;
 }
 
 void dev_lead_fd(struct uroce_device *dev, int fd, bool comes)
 {
     if (!dev->lead.channel)
         return;
-    if (!comes)
-        unwatch(dev->lead.channel, fd);
-    else if (!watch(dev->lead.channel, fd))
+    if (!watch(dev->lead.channel, comes ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd) && comes)
         dev_lead_never(dev);
 }
 
@@ -48,11 +55,7 @@ void dev_lead_drop(struct uroce_device *dev)
     atomic_store(&ch->leads, false);
     atomic_store(&dev->lead.armed, false);
     atomic_store(&dev->lead.armed_ns, 0);
-    for (int i = 0; i < dev->nports; i++)
-        unwatch(ch, port_rx_fd(dev->ports[i].port));
-    for (int i = 0; i < dev->nlinks; i++)
-        if (dev->links[i] && dev->links[i]->port.port)
-            unwatch(ch, port_rx_fd(dev->links[i]->port.port));
+    watch_all(ch, EPOLL_CTL_DEL);
 }
 
 void dev_lead_never(struct uroce_device *dev)
@@ -66,14 +69,8 @@ static void take_lead(struct uroce_device *dev, struct uroce_channel *ch)
 {
     dev_lead_drop(dev);
     dev->lead.channel = ch;
-    bool all = true;
-    for (int i = 0; i < dev->nports; i++)
-        all = watch(ch, port_rx_fd(dev->ports[i].port)) && all;
-    for (int i = 0; i < dev->nlinks; i++)
-        if (dev->links[i] && dev->links[i]->port.port)
-            all = watch(ch, port_rx_fd(dev->links[i]->port.port)) && all;
     atomic_store(&ch->leads, true);
-    if (!all)
+    if (!watch_all(ch, EPOLL_CTL_ADD))
         dev_lead_never(dev);
 }
 
