@@ -5,6 +5,7 @@
 #include "qp_mask.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,21 @@ void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct ur
     assert_int_equal(uroce_query_gid(b->dev, gid, &gb), 0);
     to_rts(qb, uroce_qp_num(qa), &ga, gid, mtu, PSN_A, PSN_B);
     to_rts(qa, uroce_qp_num(qb), &gb, gid, mtu, PSN_B, PSN_A);
+}
+
+bool node_by_shm(struct uroce_qp *qp)
+{
+    struct uroce_qp_transport t;
+    assert_int_equal(uroce_qp_transport(qp, &t), 0);
+    return strcmp(t.port, "shm") == 0;
+}
+
+bool node_await_shm(struct uroce_qp *qa, struct uroce_qp *qb)
+{
+    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; now_ns() < end; poll(NULL, 0, 1))
+        if (node_by_shm(qa) && node_by_shm(qb))
+            return true;
+    return false;
 }
 
 void node_connect_to(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu)

@@ -30,6 +30,9 @@ struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth
 /* To RTR and RTS: GID `gid` of both nodes, the PSNs fixed. */
 void node_connect(struct node *a, struct uroce_qp *qa, struct node *b, struct uroce_qp *qb, unsigned gid,
                   enum uroce_mtu mtu);
+/* Whether it goes by shared memory; whether both do, within ten seconds. */
+bool node_by_shm(struct uroce_qp *qp);
+bool node_await_shm(struct uroce_qp *qa, struct uroce_qp *qb);
 /* One end alone: the peer does the same. */
 void node_connect_to(struct uroce_qp *qp, uint32_t qpn, const char *ipv4, enum uroce_mtu mtu);
 /* An RDMA WRITE of the buffer's first bytes to memory of another process. */

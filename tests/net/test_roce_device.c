@@ -44,10 +44,9 @@ static const char *port_of(struct uroce_qp *qp)
 /* Both ends of a connection go the way that this run is about. */
 static void await_way(struct uroce_qp *qa, struct uroce_qp *qb)
 {
-    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
-        if (strcmp(port_of(qa), "shm") == 0 && strcmp(port_of(qb), "shm") == 0)
-            return;
-    if (strcmp(way, "moving"))
+    if (strcmp(way, "shm") == 0)
+        assert_true(node_await_shm(qa, qb));
+    else if (strcmp(way, "moving"))
         assert_string_equal(port_of(qa), way);
 }
 

@@ -26,13 +26,6 @@ static struct netns_pair ns;
 static struct node a, b;
 static struct uroce_qp *qa, *qb;
 
-static bool by_shm(struct uroce_qp *qp)
-{
-    struct uroce_qp_transport t;
-    assert_int_equal(uroce_qp_transport(qp, &t), 0);
-    return strcmp(t.port, "shm") == 0;
-}
-
 static int open_both(void **state)
 {
     (void)state;
@@ -45,10 +38,10 @@ static int open_both(void **state)
     qa = node_qp(&a, UROCE_QPT_RC, 64);
     qb = node_qp(&b, UROCE_QPT_RC, 64);
     node_connect(&a, qa, &b, qb, 0, UROCE_MTU_1024);
-    for (uint64_t end = now_ns() + 10 * NSEC_PER_SEC; strcmp(way, "shm") == 0 && now_ns() < end; poll(NULL, 0, 1))
-        if (by_shm(qa) && by_shm(qb))
-            break;
-    assert_int_equal(by_shm(qa), strcmp(way, "shm") == 0);
+    if (strcmp(way, "shm") == 0)
+        assert_true(node_await_shm(qa, qb));
+    else
+        assert_false(node_by_shm(qa));
     return 0;
 }
 

@@ -30,23 +30,16 @@ static struct netns_pair ns;
 static struct node me;
 static struct uroce_qp *qp;
 
-static bool by_shm(struct uroce_qp *q)
-{
-    struct uroce_qp_transport t;
-    assert_int_equal(uroce_qp_transport(q, &t), 0);
-    return strcmp(t.port, "shm") == 0;
-}
-
 /* Both ends go by shared memory within some seconds; or (false) still by the network after a while. */
 static bool moves(struct peer *p, struct uroce_qp *q, bool expected)
 {
     uint64_t end = now_ns() + (expected ? 10 * NSEC_PER_SEC : NSEC_PER_SEC / 3);
     while (now_ns() < end) {
-        if (by_shm(q) && peer_do(p, PEER_SHM, 0, 0, 0, 0).ret == 1)
+        if (node_by_shm(q) && peer_do(p, PEER_SHM, 0, 0, 0, 0).ret == 1)
             return true;
         poll(NULL, 0, 2);
     }
-    return by_shm(q) || peer_do(p, PEER_SHM, 0, 0, 0, 0).ret == 1;
+    return node_by_shm(q) || peer_do(p, PEER_SHM, 0, 0, 0, 0).ret == 1;
 }
 
 static void begin(struct peer *p, const struct peer_opts *o, const struct uroce_config *cfg, bool allocated)
@@ -194,7 +187,7 @@ static void they_move_while_data_flows(void **state)
             continue;
         out--;
         assert_int_equal(await().status, UROCE_WC_SUCCESS);
-        if (by_shm(qp) && end > now_ns() + NSEC_PER_SEC)
+        if (node_by_shm(qp) && end > now_ns() + NSEC_PER_SEC)
             end = now_ns() + NSEC_PER_SEC / 10;
     }
     for (; out; out--)
