@@ -1,4 +1,7 @@
-/* For the tests of connections by address and port: two devices in network namespaces of their own, and what is between them. */
+/*
+ * For the tests of connections by address and port: two devices in network namespaces of their own, and what is between
+ * them.
+ */
 #ifndef TESTS_CM_CONN_H
 #define TESTS_CM_CONN_H
 

@@ -382,7 +382,7 @@ static void memory_that_is_deregistered_is_let_alone(void **state)
                 assert_int_equal(me.buf[told % 16 * PART + k], 0x11);
             told++;
         }
-        /* An answer that was taken back before it was read is lost, and the peer may have ended when it is asked for. */
+        /* An answer that was taken back before it was read is lost, and the peer may have ended when it is asked. */
         if (!read || wc.status != UROCE_WC_RETRY_EXC_ERR)
             assert_int_equal(wc.status, UROCE_WC_REM_ACCESS_ERR);
         assert_int_equal(peer_hear(&p).ret, 0);

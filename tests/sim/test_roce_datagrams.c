@@ -73,8 +73,8 @@ static struct {
 static void fail_at(const struct program *p, const char *what, int line)
 {
     fflush(stdout);
-    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line, what,
-            (unsigned long long)p->net.now, (unsigned long long)p->seed, program_invocation_name);
+    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line,
+            what, (unsigned long long)p->net.now, (unsigned long long)p->seed, program_invocation_name);
     abort();
 }
 #define CHECK(c)                                                                                                       \

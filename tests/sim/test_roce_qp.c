@@ -28,8 +28,8 @@ struct rm_totals rm_totals;
 void rm_fail(const struct rm *m, const char *what, int line)
 {
     fflush(stdout);
-    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line, what,
-            (unsigned long long)m->net.now, (unsigned long long)m->seed, program_invocation_name);
+    fprintf(stderr, "line %d: %s is false, virtual time %llu ns\nagain: PENSTOCK_COUNT=1 PENSTOCK_SEED=%llu %s\n", line,
+            what, (unsigned long long)m->net.now, (unsigned long long)m->seed, program_invocation_name);
     abort();
 }
 

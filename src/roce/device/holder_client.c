@@ -40,8 +40,8 @@ static int connect_to(bool system, char *err, size_t err_size)
         return -errno;
     struct timeval t = {.tv_sec = ANSWER_S};
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t,
-               sizeof t); /* connect waits while a holder that is stopped has many to accept */
+    /* connect waits while a holder that is stopped has many to accept */
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
     if (connect(s, (struct sockaddr *)&name, len))
         return -errno;
     uid_t uid = 0;

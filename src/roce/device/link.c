@@ -151,8 +151,7 @@ void dev_links_close(struct uroce_device *dev)
             end_link(dev, dev->links[i]);
 }
 
-/* Offers the peer the device's memory. What it has no place for is copied from elsewhere, until some other memory goes.
- */
+/* Offers the peer the device's memory. What it has no place for is copied from elsewhere, until other memory goes. */
 static void offer_all(struct uroce_device *dev, struct dev_link *l)
 {
     uint64_t bit = 1ull << (l->id - DEV_ADDRESSES_MAX);

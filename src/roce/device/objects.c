@@ -249,8 +249,8 @@ static void awake(struct uroce_cq *cq, int given)
 }
 
 /*
- * Who always finds completions, which its posts brought, drives as well as who polls in vain, and the helper thread stays
- * out of the way. Not after it armed: then it means to sleep.
+ * Who always finds completions, which its posts brought, drives as well as who polls in vain, and the helper thread
+ * stays out of the way. Not after it armed: then it means to sleep.
  */
 static void still_polls(struct uroce_device *dev)
 {

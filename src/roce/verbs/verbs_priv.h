@@ -3,8 +3,8 @@
  * holds the native object (struct uroce_*). Nothing is emulated here: the calls translate arguments, layouts and error
  * conventions; what verbs mean is done by the device.
  *
- * librdmacm.so.1 includes this for vb_native(), the conventions of errors and shared.c, which is built into both; it calls
- * libibverbs by the public functions.
+ * librdmacm.so.1 includes this for vb_native(), the conventions of errors and shared.c, which is built into both; it
+ * calls libibverbs by the public functions.
  *
  * LOCKS. vb_lock: the table of devices and the list of contexts. ctx->lock: the lists of a context's objects; taken
  * after vb_lock. ctx->events_lock: an asynchronous event is taken and counted, or an object's end has purged it.
