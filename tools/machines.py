@@ -108,7 +108,7 @@ class Machines:
         """It keeps what it gets, and trusts agents and the host."""
         return self.daemon("server", self.server, SERVER, 7440, "store: {url: 'local:%s/store', options: [create=1]}\n"
                            "pools: [{label: ml, containers: [%s]}]\n" % (self.work, ", ".join("{label: %s}" % c for c in containers)),
-                           "  - {name: agent, cn: agent, any_uid: true, admin: true}\n"
+                           "  - {name: agent, cn: agent, any_uid: true, admin: true, origin: true}\n"
                            "  - {name: host, cn: host, any_uid: true, admin: true}\n", prefix=prefix, container=containers[0])
 
     def start_agent(self, name, filters, port=7440, export=False, prefix=(), container="set"):
