@@ -228,6 +228,12 @@ def main():
     crossed()
     unreadable()
     say("\n== 5. processor time of the host: files of %d MiB, medians of %d rounds" % (args.size, args.rounds))
+    if args.crossing:
+        say("   both ways the bytes cross a connection of the host's: what differs is where the filters run")
+    else:
+        say("   through the agent, which places the bytes in memory that the host hands over; with the filters in the host the bytes\n"
+            "   cross a connection to the server (%s). So two things differ: where the filters run and how the bytes come. With\n"
+            "   --crossing only the first does" % (args.provider or "tcp, unless there is a NIC for RDMA"))
     ok = host_cpu()
     say("\n== all identical" + ("" if ok else ", but the goal for writes is missed"))
     return 0 if ok else 3
