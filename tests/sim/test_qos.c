@@ -163,7 +163,7 @@ static void check_not_idle(const struct world *w)
 static void run_until(struct world *w, uint64_t end)
 {
     for (;;) {
-        uint64_t next = qos_next(&w->q);
+        uint64_t next;
         arrivals(w);
         start_some(w);
         check_not_idle(w);
@@ -398,7 +398,7 @@ static void finish(struct world *w)
 static void flood_once(uint64_t seed)
 {
     struct rng g;
-    struct paced p = {.seed = seed ^ 0x5a5a, .rate = 100 * MiB + rng_below(&g, 1), .n = 600};
+    struct paced p = {.seed = seed ^ 0x5a5a, .n = 600};
     struct world *alone, *with;
     uint64_t added, weights, unit = 128 * KiB, a99, b99;
     uint32_t op = 32 * 1024;
