@@ -213,16 +213,14 @@ int raw_rmdir(struct raw *c, const char *name)
     return r;
 }
 
-int raw_revoke_key(struct raw *c, uint64_t key_id)
+/* What is named in `q`. */
+static int revoke_what(struct raw *c, PB(RevokeRequest) * q)
 {
-    PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
     PB(RevokeReply) * a;
     int r;
 
-    q.session = (ProtobufCBinaryData){16, c->session};
-    q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_KEY_ID;
-    q.key_id = key_id;
-    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q.base, &penstock__v1__revoke_reply__descriptor,
+    q->session = (ProtobufCBinaryData){16, c->session};
+    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q->base, &penstock__v1__revoke_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -231,22 +229,22 @@ int raw_revoke_key(struct raw *c, uint64_t key_id)
     return r;
 }
 
+int raw_revoke_key(struct raw *c, uint64_t key_id)
+{
+    PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
+
+    q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_KEY_ID;
+    q.key_id = key_id;
+    return revoke_what(c, &q);
+}
+
 int raw_revoke_session(struct raw *c)
 {
     PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
-    PB(RevokeReply) * a;
-    int r;
 
-    q.session = (ProtobufCBinaryData){16, c->session};
     q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_TARGET_SESSION;
-    q.target_session = q.session;
-    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q.base, &penstock__v1__revoke_reply__descriptor,
-             (ProtobufCMessage **)&a);
-    if (r < 0)
-        return r;
-    r = (int)a->keys;
-    penstock__v1__revoke_reply__free_unpacked(a, NULL);
-    return r;
+    q.target_session = (ProtobufCBinaryData){16, c->session};
+    return revoke_what(c, &q);
 }
 
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
