@@ -246,6 +246,26 @@ static void take_offers(struct link *l, const void *msg, size_t len)
     l->arg = l;
 }
 
+/* The i-th way to be wrong: a key, a place, a permission, a registration that has ended. */
+static void aim_wrong(struct fab_rma *r, uint32_t i)
+{
+    r->write = i != 3;
+    r->remote_addr = theirs.rw.addr;
+    r->remote_key = theirs.rw.key;
+    if (i == 0)
+        r->remote_key ^= 0x55;
+    else if (i == 1)
+        r->remote_addr += GUARD - 4095;
+    else if (i == 2)
+        r->remote_addr -= 1;
+    else if (i == 3)
+        r->remote_addr += 1ull << 40; /* a read */
+    else if (i == 4)
+        r->remote_addr = theirs.ro.addr, r->remote_key = theirs.ro.key;
+    else
+        r->remote_addr = theirs.closed.addr, r->remote_key = theirs.closed.key;
+}
+
 static void wrong_server(const char *provider, int fd)
 {
     static struct node n;
@@ -266,25 +286,8 @@ static void wrong_server(const char *provider, int fd)
         struct iovec iov = {b->data, 4096};
 
         UNTIL(&n, l->arg);
-        j.r = (struct fab_rma){.write = i != 3,
-                               .mr = {b->mr},
-                               .iov = {iov},
-                               .iovcnt = 1,
-                               .fn = job_done,
-                               .remote_addr = theirs.rw.addr,
-                               .remote_key = theirs.rw.key};
-        if (i == 0)
-            j.r.remote_key ^= 0x55;
-        else if (i == 1)
-            j.r.remote_addr += GUARD - 4095;
-        else if (i == 2)
-            j.r.remote_addr -= 1;
-        else if (i == 3)
-            j.r.remote_addr += 1ull << 40; /* a read */
-        else if (i == 4)
-            j.r.remote_addr = theirs.ro.addr, j.r.remote_key = theirs.ro.key;
-        else
-            j.r.remote_addr = theirs.closed.addr, j.r.remote_key = theirs.closed.key;
+        j.r = (struct fab_rma){.mr = {b->mr}, .iov = {iov}, .iovcnt = 1, .fn = job_done};
+        aim_wrong(&j.r, i);
         memset(b->data, 0xee, 4096);
         jobs_done = jobs_failed = 0;
         CHECK(!fab_rma(l->c, &j.r));

@@ -362,10 +362,11 @@ static void descriptions_have_no_secrets(void **state)
     srv_config_free(c);
 }
 
-static void tenants_are_read_and_checked(void **state)
-{
 #define BASE  "store: {url: 'local:/x'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"
 #define T(in) BASE "tenants:\n  - {name: t, containers: [a/b]" in "}\n"
+
+static void wrong_tenants_are_refused(void **state)
+{
     static const struct {
         const char *text, *why;
     } bad[] = {
@@ -393,8 +394,6 @@ static void tenants_are_read_and_checked(void **state)
          "tenants:\n  - {name: t, containers: [a/b]}\n",
          "line 5: tenants[0]: \"t\": needs a credential of its own"},
     };
-    struct srv_config *c = NULL;
-    const struct srv_tenant *t;
     char err[400];
     (void)state;
 
@@ -404,6 +403,15 @@ static void tenants_are_read_and_checked(void **state)
             fail_msg("\"%s\" does not say \"%s\"", err, bad[i].why);
     }
     assert_int_equal(load(BASE, NULL, NULL, err, sizeof err), -EINVAL);
+}
+
+static void tenants_are_read(void **state)
+{
+    struct srv_config *c = NULL;
+    const struct srv_tenant *t;
+    char err[400];
+    (void)state;
+
     assert_int_equal(load(T(", quota: 10G, quota_objects: 5, weight: 3, rate: 1M, burst: 2M, rate_ops: 100, burst_ops: 7, "
                             "max_sessions: 2, max_connections: 4, shards: 2, buffer_memory: 32M, filters: [csum]"),
                           NULL, &c, err, sizeof err),
@@ -431,9 +439,10 @@ static void tenants_are_read_and_checked(void **state)
             assert_string_not_equal(c->tenants[1].store_opts[i].value, "agent");
     assert_string_equal(c->tenants[1].store_opts[c->tenants[1].nstore_opts - 1].value, "own");
     srv_config_free(c);
+}
+
 #undef BASE
 #undef T
-}
 
 int main(void)
 {
@@ -442,7 +451,8 @@ int main(void)
         cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
         cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
         cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
-        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(tenants_are_read_and_checked),
+        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(wrong_tenants_are_refused),
+        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(tenants_are_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
