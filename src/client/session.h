@@ -142,6 +142,11 @@ int session_wait_reply(struct session *s, struct session_waiter *w, uint64_t dea
 void session_read_soon(struct session *s);
 
 /* session_call.c */
+/*
+ * Who a request is to act for, of which ret borrows the groups: cred, or root where cred is NULL and the session may act
+ * for all. False: the session's own user, ret is as it was. Lock not held.
+ */
+bool session_cred(struct session *s, const struct pst_cred *cred, PB(Cred) *ret);
 /* Was the -ESTALE that a request met about the session itself? Waits for the keeper's answer. */
 bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns);
 /* Waits on a condition variable with the monotonic clock; false: the deadline has passed. */
@@ -159,8 +164,6 @@ void session_origins_done(struct session *s);
 uint32_t session_origin_number_locked(struct session *s, const uint8_t client[16], uint64_t epoch);
 
 /* session_slots.c; lock held. -ETIMEDOUT. */
-/* Who it is to act for: cred, or root where cred is NULL and the session may act for all; NULL: for the session. */
-const struct pst_cred *session_cred(struct session *s, const struct pst_cred *cred);
 int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot, uint64_t *ret_seq);
 void session_slot_put(struct session *s, uint32_t slot, bool abandoned);
 

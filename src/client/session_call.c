@@ -61,23 +61,22 @@ bool session_is_sound(const struct session *s, uint64_t epoch)
 
 /* ---- sending ---- */
 
-const struct pst_cred *session_cred(struct session *s, const struct pst_cred *cred)
+bool session_cred(struct session *s, const struct pst_cred *cred, PB(Cred) *ret)
 {
     static const struct pst_cred root;
     struct session_identity who;
 
-    if (cred)
-        return cred;
-    session_identity(s, &who);
-    return who.any_uid && who.uid ? &root : NULL;
-}
-
-static void fill_cred(const struct pst_cred *in, PB(Cred) *c)
-{
-    c->uid = in->uid;
-    c->gid = in->gid;
-    c->groups = (uint32_t *)(uintptr_t)in->groups;
-    c->n_groups = in->ngroups;
+    if (!cred) {
+        session_identity(s, &who);
+        if (!who.any_uid || !who.uid)
+            return false;
+        cred = &root;
+    }
+    ret->uid = cred->uid;
+    ret->gid = cred->gid;
+    ret->groups = (uint32_t *)(uintptr_t)cred->groups;
+    ret->n_groups = cred->ngroups;
+    return true;
 }
 
 /* Lock held. One try: packs for this session and gives it to the stream. */
@@ -191,10 +190,8 @@ int session_call(struct session *s, struct session_call *c)
     uint32_t slot = 0;
     int r;
 
-    if (session_cred(s, c->cred)) {
-        fill_cred(session_cred(s, c->cred), &cred);
+    if (session_cred(s, c->cred, &cred))
         c->header->cred = &cred;
-    }
     c->epoch = 0;
     scoped_lock(&s->lock);
     if (c->id && !c->id->seq)
@@ -238,10 +235,8 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
     PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
     int r;
 
-    if (session_cred(s, c->cred)) {
-        fill_cred(session_cred(s, c->cred), &cred);
+    if (session_cred(s, c->cred, &cred))
         c->header->cred = &cred;
-    }
     list_init(&a->link);
     scoped_lock(&s->lock);
     if (!s->up)

@@ -80,14 +80,8 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     uint32_t slot = 0;
     int r;
 
-    cred = session_cred(s, cred);
-    if (cred) {
-        c.uid = cred->uid;
-        c.gid = cred->gid;
-        c.groups = (uint32_t *)(uintptr_t)cred->groups;
-        c.n_groups = cred->ngroups;
+    if (session_cred(s, cred, &c))
         h.cred = &c;
-    }
     ((struct with_header *)req)->header = &h;
     scoped_lock(&s->lock);
     if (origin && !origin->seq)
