@@ -41,7 +41,7 @@ struct session_facts {
     uint32_t lease_ms;
     uint64_t history;
     struct session_identity who;
-    char export_path[SESSION_EXPORT_PATH];
+    char export_path[EXPORT_PATH_MAX];
     uint32_t nshards;
     struct session_shard shard[SESSION_SHARDS_MAX];
 };

@@ -9,6 +9,7 @@
 
 #include "store/types.h"
 
+#include "fabric/export.h"
 #include "penstock/v1/namespace.pb-c.h"
 
 #include <stdatomic.h>
@@ -158,11 +159,10 @@ struct session_shard {
 size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS_MAX]);
 
 /* Where, and with what, this session hands memory over (fabric/export.h). */
-#define SESSION_EXPORT_PATH 108u
 struct session_export {
-    char path[SESSION_EXPORT_PATH]; /* "": the server takes none */
+    char path[EXPORT_PATH_MAX]; /* "": the server takes none */
     uint64_t epoch;
-    uint8_t session[16], data_key[32]; /* pst_wipe it */
+    uint8_t session[EXPORT_SESSION], data_key[EXPORT_KEY]; /* pst_wipe it */
 };
 void session_export(struct session *s, struct session_export *ret);
 
