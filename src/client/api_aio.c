@@ -349,32 +349,38 @@ int pst_buf_register(struct pst_fs *fs, void *addr, size_t size, struct pst_buf 
     return 0;
 }
 
+static void unmap(struct pst_buf *b)
+{
+    munmap(b->mine, b->size);
+    if (b->fd >= 0)
+        close(b->fd);
+}
+
 int pst_buf_alloc(struct pst_fs *fs, size_t size, struct pst_buf **ret_buf, void **ret_addr)
 {
     struct pst_buf *b;
-    void *p = MAP_FAILED;
-    int r = 0, fd = -1;
+    void *p;
+    int r, fd;
 
     if (!fs || !size || size % 4096 || !ret_buf || !ret_addr)
         return (int)api_result("pst_buf_alloc", NULL, -EINVAL);
     if (!api_mine(fs->k))
         return (int)api_result("pst_buf_alloc", NULL, -ECHILD);
     b = calloc(1, sizeof *b);
-    if (b && (!pst_store_wants_shared(fs->k->c->store) || export_memory_new(size, &p, &fd) < 0))
-        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    r = p == MAP_FAILED ? -ENOMEM : mem_add(p, size, false, &b->region);
+    r = b ? export_memory_or_private(pst_store_wants_shared(fs->k->c->store), size, &p, &fd) : -ENOMEM;
+    if (r == 0) {
+        b->mine = p;
+        b->size = size;
+        b->fd = fd;
+        r = mem_add(p, size, false, &b->region);
+        if (r < 0)
+            unmap(b);
+    }
     if (r < 0) {
-        if (p != MAP_FAILED)
-            munmap(p, size);
-        if (fd >= 0)
-            close(fd);
         free(b);
         return (int)api_result("pst_buf_alloc", NULL, r);
     }
     b->region->fd = fd;
-    b->mine = p;
-    b->size = size;
-    b->fd = fd;
     b->fork_gen = fs->k->c->fork_gen;
     *ret_buf = b;
     *ret_addr = p;
@@ -388,12 +394,10 @@ int pst_buf_unregister(struct pst_buf *buf)
     if (!buf)
         return 0;
     r = fork_is_mine(buf->fork_gen) ? mem_remove(buf->region) : -ECHILD;
-    if (r == 0 && buf->mine) {
-        munmap(buf->mine, buf->size);
-        if (buf->fd >= 0)
-            close(buf->fd);
-    }
-    if (r == 0)
+    if (r == 0) {
+        if (buf->mine)
+            unmap(buf);
         free(buf);
+    }
     return (int)api_result("pst_buf_unregister", NULL, r);
 }

@@ -49,10 +49,7 @@ static bool grow(struct cl_bufs *b, size_t size)
 
     if (!s)
         return false;
-    s->fd = -1;
-    if (!b->store || !pst_store_wants_shared(b->store) || export_memory_new(SLAB, &p, &s->fd) < 0)
-        p = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
+    if (export_memory_or_private(b->store && pst_store_wants_shared(b->store), SLAB, &p, &s->fd) < 0) {
         free(s);
         return false;
     }

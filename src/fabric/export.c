@@ -52,6 +52,20 @@ int export_memory_new(size_t len, void **ret_base, int *ret_fd)
     return 0;
 }
 
+int export_memory_or_private(bool shared, size_t len, void **ret_base, int *ret_fd)
+{
+    void *p;
+
+    if (shared && export_memory_new(len, ret_base, ret_fd) == 0)
+        return 0;
+    p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return -ENOMEM;
+    *ret_base = p;
+    *ret_fd = -1;
+    return 0;
+}
+
 /* vm.overcommit_memory 2: each page is accounted when it is touched, and may be refused then. */
 static bool accounted_strictly(void)
 {

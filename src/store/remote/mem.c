@@ -18,10 +18,9 @@ int rq_mem_open(struct rqueue *q)
     void *p;
     int r;
 
-    if (!remote_wants_shared(&q->r->st) || export_memory_new(q->arena_bytes, &p, &q->arena_fd) < 0)
-        p = mmap(NULL, q->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return -ENOMEM;
+    r = export_memory_or_private(remote_wants_shared(&q->r->st), q->arena_bytes, &p, &q->arena_fd);
+    if (r < 0)
+        return r;
     q->arena = p;
     q->arena_export = rq_export_new(q->arena_fd, q->arena_bytes);
     r = bitmap_init(&q->arena_used, q->arena_bytes / ARENA_GRAIN);

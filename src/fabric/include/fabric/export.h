@@ -63,6 +63,8 @@ int export_mac(const uint8_t key[EXPORT_KEY], bool from_daemon, const struct exp
  * it. 0 or -errno; the caller unmaps and closes.
  */
 int export_memory_new(size_t len, void **ret_base, int *ret_fd);
+/* The same if `shared`; where it is not, or there is none, private memory, and *ret_fd is -1. 0 or -ENOMEM. */
+int export_memory_or_private(bool shared, size_t len, void **ret_base, int *ret_fd);
 /*
  * Is this such a memfd, of exactly `len` bytes? 0; -EINVAL: of another kind or size; -EPERM: not sealed, or not to be
  * written to. Asks no file system but the kernel's own. After 0 an access to a mapping of it finds a page, whatever the
