@@ -164,7 +164,6 @@ static int give(struct rexport *e)
         return -EACCES;
     if (export_mac(e->key, false, &e->talk, e->bytes, g.mac) < 0)
         return -EIO;
-    m.msg_control = ctl.room;
     *CMSG_FIRSTHDR(&m) =
         (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &e->memfd, sizeof e->memfd);

@@ -163,7 +163,7 @@ static bool may_place(const struct rqueue *q, const struct rop *p)
     return p->is_exported || q->r->placement != PLACE_EXPORTED;
 }
 
-static void is_exported(struct rqueue *q, const struct rop *p, struct dp_request *ret)
+static void note_exported(struct rqueue *q, const struct rop *p, struct dp_request *ret)
 {
     if (!p->is_exported)
         return;
@@ -177,12 +177,13 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
     uint8_t *to;
 
     p->is_exported = false;
-    if (direct(q, p, ret) && !may_place(q, p)) {
+    if (direct(q, p, ret)) {
+        if (may_place(q, p)) {
+            atomic_fetch_add_explicit(&q->r->direct_bytes, p->op->length, memory_order_relaxed);
+            note_exported(q, p, ret);
+            return 0;
+        }
         unuse(p);
-    } else if (p->nregions) {
-        atomic_fetch_add_explicit(&q->r->direct_bytes, p->op->length, memory_order_relaxed);
-        is_exported(q, p, ret);
-        return 0;
     }
     if (bitmap_find_clear(&q->arena_used, 0, want, &start) < want)
         return -EAGAIN;
@@ -198,7 +199,7 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
         return -EAGAIN;
     }
     atomic_fetch_add_explicit(&q->r->copied_bytes, p->op->length, memory_order_relaxed);
-    is_exported(q, p, ret);
+    note_exported(q, p, ret);
     ret->seg[0].len = (uint32_t)p->op->length;
     ret->nsegs = 1;
     for (uint32_t i = 0; is_write(p->op) && i < p->op->iovcnt; to += p->op->iov[i].iov_len, i++)
