@@ -20,10 +20,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct amount {
-    uint64_t bytes, objects;
-};
-
 struct quota {
     struct filter f;
     struct amount max; /* UINT64_MAX: no limit */
@@ -48,10 +44,10 @@ static int add_pool(const struct pst_pool_info *p, void *user)
     return 0;
 }
 
-static int ask(struct pst_store *next, struct amount *ret)
+int amount_in_use(struct pst_store *st, struct amount *ret)
 {
     struct amount a = {0};
-    int r = pst_pool_list(next, &trusted, "", add_pool, &a);
+    int r = pst_pool_list(st, &trusted, "", add_pool, &a);
 
     if (r == 0)
         *ret = a;
@@ -74,7 +70,7 @@ static int take(struct quota *q, struct amount add)
 {
     scoped_lock(&q->mu);
     if (!all_fits(q, add)) {
-        int r = ask(q->f.st.next, &q->used);
+        int r = amount_in_use(q->f.st.next, &q->used);
         if (r < 0)
             return r;
         q->known = true;
@@ -198,7 +194,7 @@ static int quota_statfs(struct pst_cont *c, struct pst_statfs *ret)
     int r = pst_store_statfs(c->next, &s);
 
     if (r == 0 && q->max.bytes != UINT64_MAX) {
-        r = ask(q->f.st.next, &used);
+        r = amount_in_use(q->f.st.next, &used);
         if (r == 0) {
             s.total_bytes = min_u64(s.total_bytes, q->max.bytes);
             s.free_bytes = min_u64(s.free_bytes, q->max.bytes - min_u64(used.bytes, q->max.bytes));

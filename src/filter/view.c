@@ -5,6 +5,8 @@
  * Only administration is looked at: an open container, and a queue, are the lower store's own.
  */
 #include "filter/filter.h"
+#include "quota.h"
+
 #include "store/perm.h"
 
 #include <errno.h>
@@ -218,26 +220,14 @@ static int view_queue_open(struct pst_store *st, uint32_t depth, struct pst_queu
 
 /* ---- what is the whole store's ---- */
 
-struct sum {
-    uint64_t bytes, objects;
-};
-
-static int add_pool(const struct pst_pool_info *p, void *user)
-{
-    struct sum *s = user;
-    s->bytes += p->used_bytes;
-    s->objects += p->objects;
-    return 0;
-}
-
 static void view_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
-    struct sum s = {0};
+    struct amount a;
 
-    if (view_pool_list(st, &trusted, "", add_pool, &s) < 0)
+    if (amount_in_use(st, &a) < 0)
         return;
-    fn(user, "penstock_tenant_used_bytes", "", "Space in the tenant's containers.", false, (double)s.bytes);
-    fn(user, "penstock_tenant_objects", "", "Objects in the tenant's containers.", false, (double)s.objects);
+    fn(user, "penstock_tenant_used_bytes", "", "Space in the tenant's containers.", false, (double)a.bytes);
+    fn(user, "penstock_tenant_objects", "", "Objects in the tenant's containers.", false, (double)a.objects);
 }
 
 static void view_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user)
