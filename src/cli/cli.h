@@ -108,6 +108,8 @@ int cli_add_filter(void *target, const char *name, const char *value, char *err,
             cli_add_filter                                                                                             \
     }
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret);
+/* The exit code when connecting failed: a wrong filter is wrong usage. */
+int cli_connect_code(const struct cli_conn *k, int err);
 
 /*
  * URLs with a path:  penstock://host[:port]/pool/container[/path]  local:/dir[?pool/container[/path]]

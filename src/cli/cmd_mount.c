@@ -105,7 +105,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     r = fuse_mount_run(u.base, argv[first + 1], &o, err, sizeof err);
     if (r < 0) {
         cli_error("%s", err[0] ? err : "it failed");
-        return r == -EINVAL && (o.client.filters || getenv("PENSTOCK_FILTERS")) ? EXIT_USAGE : cli_exit_code(r);
+        return cli_connect_code(&k, r);
     }
     return EXIT_OK;
 }

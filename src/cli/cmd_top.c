@@ -81,15 +81,23 @@ static void print_latency(struct page *p, const json_t *list)
              time_of(num(l, "p90"), b), time_of(num(l, "p99"), c));
 }
 
+/* An empty line before a table; false: it has no rows, and is left out. */
+static bool begin_table(struct page *p, const json_t *list)
+{
+    if (json_array_size(list) == 0)
+        return false;
+    line(p, "%s", "");
+    return true;
+}
+
 static void print_tenants(struct page *p, const json_t *list)
 {
     char a[32], b[32];
     const json_t *t;
     size_t i;
 
-    if (json_array_size(list) == 0)
+    if (!begin_table(p, list))
         return;
-    line(p, "%s", "");
     line(p, "%-16s %10s %10s %6s %10s %8s %8s %10s", "TENANT", "PER S", "BYTES/S", "SHARE", "THROTTLED", "WAITING", "RUNNING",
          "WAIT");
     json_array_foreach(list, i, t)
@@ -104,9 +112,8 @@ static void print_filters(struct page *p, const json_t *list)
     const json_t *x;
     size_t i;
 
-    if (json_array_size(list) == 0)
+    if (!begin_table(p, list))
         return;
-    line(p, "%s", "");
     line(p, "%-40s %10s %10s %8s %10s", "FILTER", "IN/S", "OUT/S", "CPUS", "S/GIB");
     json_array_foreach(list, i, x)
         line(p, "%-40.40s %10s %10s %8.2f %10.2f", text(x, "filter"), size_of(num(x, "bytes_in_per_s"), a),
@@ -119,9 +126,8 @@ static void print_connections(struct page *p, const json_t *list)
     const json_t *c;
     size_t i;
 
-    if (json_array_size(list) == 0)
+    if (!begin_table(p, list))
         return;
-    line(p, "%s", "");
     line(p, "%-8s %-22s %-10s %-5s %-12s %10s %10s %10s", "PURPOSE", "PEER", "PROVIDER", "RDMA", "PLACEMENT", "PER S",
          "WRITTEN/S", "READ/S");
     json_array_foreach(list, i, c)

@@ -211,6 +211,11 @@ int cli_add_filter(void *target, const char *name, const char *value, char *err,
     return 0;
 }
 
+int cli_connect_code(const struct cli_conn *k, int err)
+{
+    return err == -EINVAL && (k->filters[0] || getenv("PENSTOCK_FILTERS")) ? EXIT_USAGE : cli_exit_code(err);
+}
+
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret)
 {
     pst_options_init(ret, sizeof *ret);
@@ -238,9 +243,8 @@ struct pst_fs *cli_connect(const struct cli_url *u, const struct cli_conn *k, un
     o.flags |= flags;
     r = pst_connect(u->base, &o, &fs);
     if (r < 0) {
-        *ret_exit = cli_fail_pst(r, u->base);
-        if (r == -EINVAL && (o.filters || getenv("PENSTOCK_FILTERS"))) /* a wrong specification */
-            *ret_exit = EXIT_USAGE;
+        cli_fail_pst(r, u->base);
+        *ret_exit = cli_connect_code(k, r);
         return NULL;
     }
     return fs;
