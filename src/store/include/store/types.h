@@ -139,12 +139,13 @@ struct pst_cont_info {
 #define PST_RENAME_NOREPLACE 1u
 #define PST_RENAME_EXCHANGE  2u
 
-/* Flags of pst_store_setxattr, as setxattr(2). */
 /*
- * The header of an encrypted object (docs/filters.md): what `crypt` of any client may read, and make once where it may write.
- * Anybody else than root neither changes nor removes it.
+ * The header of an encrypted object (docs/filters.md): what `crypt` of any client may read, and make once where it may
+ * write. Anybody else than root neither changes nor removes it.
  */
 #define PST_XATTR_KEY "trusted.penstock.key"
+
+/* Flags of pst_store_setxattr, as setxattr(2). */
 #define PST_XATTR_CREATE  1u
 #define PST_XATTR_REPLACE 2u
 
