@@ -145,9 +145,13 @@ extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_c
     ctl_ns_methods[];
 extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods;
 
-/* Two of NamespaceService (svc_ns_data.c). */
-int ctl_ns_fsync(struct ctl_req *q, const void *in, void *out);
-int ctl_ns_write(struct ctl_req *q, const void *in, void *out);
+/* Of NamespaceService: svc_ns_open.c, svc_ns_data.c. */
+ctl_handler ctl_ns_open, ctl_ns_close, ctl_ns_create, ctl_ns_fsync, ctl_ns_write;
+/* svc_namespace.c: a name, or the way to it and the name: the way goes into the context. */
+int ctl_path(struct ctl_req *q, ProtobufCBinaryData b, const char **ret);
+/* Makes what a name of the request's stands for. */
+int ctl_make(struct ctl_req *q, uint64_t parent, ProtobufCBinaryData name_bytes, const struct pst_new *what,
+             struct pst_attr *ret, bool *ret_created);
 void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user);
 void ctl_scrub(struct rpc_call *c, const void *msg, size_t len, void *user);
 void ctl_scrub_join(struct ctl_server *s);

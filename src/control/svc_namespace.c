@@ -22,8 +22,7 @@ static int name_of(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
     return ctl_name(q, b, PST_NAME_MAX, ret);
 }
 
-/* A name, or the way to it and the name: the way goes into the context. */
-static int path_of(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
+int ctl_path(struct ctl_req *q, ProtobufCBinaryData b, const char **ret)
 {
     const char *path;
     char *slash;
@@ -55,7 +54,7 @@ static int ns_lookup(struct ctl_req *q, const void *in_, void *out)
     const PB(LookupRequest) *in = in_;
     const char *name;
     struct pst_attr a;
-    int r = path_of(q, in->name, &name);
+    int r = ctl_path(q, in->name, &name);
     if (!r)
         r = pst_store_lookup(q->cont, &q->ctx, in->parent, name, &a);
     return attr_reply(q, r, &a, out);
@@ -89,197 +88,14 @@ static int ns_setattr(struct ctl_req *q, const void *in_, void *out)
     return attr_reply(q, pst_store_setattr(q->cont, &q->ctx, in->ino, in->mask, &set, &a), &a, out);
 }
 
-/* ---- open and close ---- */
-
-int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryData *ret, uint64_t *ret_key_id)
-{
-    struct cap_grant g = *narrow;
-    uint8_t key[SESS_KEY_BYTES];
-    struct cap c;
-    int r = sess_key_mint(q->s->sess, q->sess, q->sc, &g.key_id, key);
-
-    if (r)
-        return r;
-    memcpy(g.session, sess_id(q->sess), sizeof g.session);
-    g.cont = sess_cont_id(q->sc);
-    r = cap_mint(key, &g, &c);
-    if (!r)
-        r = ctl_bytes(q, c.bytes, c.len, ret);
-    if (!r && ret_key_id)
-        *ret_key_id = g.key_id;
-    if (!r && q->s->audit) {
-        char what[100];
-        snprintf(what, sizeof what, "container %llu object %llu rights %u", (unsigned long long)g.cont,
-                 (unsigned long long)g.ino, g.rights);
-        ctl_audit(q, "grant", what, 0);
-    }
-    return r;
-}
-
-/* The capability and the attributes of what has been opened. */
-static int grant_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, const struct pst_attr *a, PB(OpenReply) * out)
-{
-    const struct cap_grant g = {.ino = ino, .rights = accmode, .expires_ns = INT64_MAX};
-    uint64_t key_id;
-    int r = accmode ? ctl_mint(q, &g, &out->capability, &key_id) : 0;
-
-    if (r)
-        return r;
-    if (accmode)
-        sess_object_granted(q->s->sess, q->sess, out->handle, key_id);
-    out->attr = ctl_attr(q, a);
-    return out->attr ? 0 : -ENOMEM;
-}
-
-static bool opened_before(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
-{
-    return sess_object_find(q->s->sess, q->sess, q->sc, ino, accmode, q->slot, q->ctx.id.seq, ret_handle);
-}
-
-/* The store has it open: it becomes the session's, or is released. */
-static int keep_open(struct ctl_req *q, uint64_t ino, uint32_t accmode, uint64_t *ret_handle)
-{
-    int r = sess_object_add(q->s->sess, q->sess, q->sc, ino, accmode, q->slot, q->ctx.id.seq, ret_handle);
-
-    if (r)
-        pst_store_release(q->cont, ino);
-    return r;
-}
-
-static int check_accmode(struct ctl_req *q, uint32_t accmode)
-{
-    return accmode & ~(CAP_READ | CAP_WRITE) ? ctl_fail(q, -EINVAL, "accmode %u: 4 read, 2 write", accmode) : 0;
-}
-
-/*
- * Opens an object, or finds what the same request opened before. ctx has no cred when its creator opens it: POSIX lets
- * that one have any access at creation.
- */
-static int open_object(struct ctl_req *q, const struct pst_ctx *ctx, uint64_t ino, uint32_t accmode, bool trunc,
-                       PB(OpenReply) * out)
-{
-    struct pst_attr a;
-    int r = check_accmode(q, accmode);
-
-    if (r)
-        return r;
-    if (opened_before(q, ino, accmode, &out->handle)) {
-        r = pst_store_getattr(q->cont, ctx, ino, &a);
-    } else {
-        r = pst_store_open(q->cont, ctx, ino, (int)accmode, trunc, &a);
-        if (!r)
-            r = keep_open(q, ino, accmode, &out->handle);
-    }
-    return r ? r : grant_open(q, ino, accmode, &a, out);
-}
-
-static int ns_open(struct ctl_req *q, const void *in_, void *out)
-{
-    const PB(OpenRequest) *in = in_;
-    if (in->truncate)
-        rpc_may_block();
-    return open_object(q, &q->ctx, in->ino, in->accmode, in->truncate, out);
-}
-
-static int ns_close(struct ctl_req *q, const void *in_, void *out)
-{
-    const PB(CloseRequest) *in = in_;
-
-    (void)out;
-    if (in->n_more > CTL_CLOSE_MAX)
-        return ctl_fail(q, -EINVAL, "%zu handles: at most %u besides the first", in->n_more, CTL_CLOSE_MAX);
-    for (size_t i = 0; i < in->n_more; i++)
-        sess_object_close(q->s->sess, q->sess, in->more[i], 0, 0);
-    return sess_object_close(q->s->sess, q->sess, in->handle, q->slot, q->ctx.id.seq);
-}
-
 /* ---- what makes names ---- */
 
-static int make(struct ctl_req *q, uint64_t parent, ProtobufCBinaryData name_bytes, const struct pst_new *what,
-                struct pst_attr *ret, bool *ret_created)
+int ctl_make(struct ctl_req *q, uint64_t parent, ProtobufCBinaryData name_bytes, const struct pst_new *what,
+             struct pst_attr *ret, bool *ret_created)
 {
     const char *name;
-    int r = path_of(q, name_bytes, &name);
+    int r = ctl_path(q, name_bytes, &name);
     return r ? r : pst_store_make(q->cont, &q->ctx, parent, name, what, ret, ret_created);
-}
-
-/*
- * An engine that is another server creates and opens in one step, and lets the creator in itself: there is no trusted
- * caller to it.
- */
-static bool engine_creates(const struct pst_store *st)
-{
-    while (st->next)
-        st = st->next;
-    return st->ops->create != NULL;
-}
-
-static int create_by_engine(struct ctl_req *q, const PB(CreateRequest) * in, const struct pst_new *what,
-                            PB(CreateReply) * out)
-{
-    bool created = false;
-    struct pst_attr a;
-    const char *name;
-    int r = check_accmode(q, in->accmode);
-
-    if (!r)
-        r = path_of(q, in->name, &name);
-    if (!r)
-        r = pst_store_create(q->cont, &q->ctx, in->parent, name, what, (int)in->accmode, false, &a, &created);
-    if (r)
-        return r;
-    out->created = created;
-    if (opened_before(q, a.ino, in->accmode, &out->open->handle))
-        pst_store_release(q->cont, a.ino);
-    else
-        r = keep_open(q, a.ino, in->accmode, &out->open->handle);
-    if (!r)
-        r = grant_open(q, a.ino, in->accmode, &a, out->open);
-    out->attr = out->open->attr;
-    return r;
-}
-
-static int create_and_open(struct ctl_req *q, const PB(CreateRequest) * in, const struct pst_attr *a, bool created,
-                           PB(OpenReply) * out)
-{
-    struct pst_ctx plain;
-    struct pst_attr now;
-
-    /* A repeated request may find what it created given away: then its owner's mode counts. */
-    if (created && (pst_store_getattr(q->cont, &q->ctx, a->ino, &now) || now.uid != q->cred.uid))
-        created = false;
-    /* The request's id went with the creation: the open is not recorded in the store. */
-    plain = (struct pst_ctx){.cred = created ? NULL : &q->cred};
-    return open_object(q, &plain, a->ino, in->accmode, false, out);
-}
-
-static int ns_create(struct ctl_req *q, const void *in_, void *out_)
-{
-    const PB(CreateRequest) *in = in_;
-    PB(CreateReply) *out = out_;
-    const struct pst_new what = {.mode = S_IFREG | (in->mode & 07777), .exclusive = in->exclusive};
-    struct pst_attr a;
-    bool created = false;
-    int r;
-
-    if (in->mode & ~07777u)
-        return ctl_fail(q, -EINVAL, "mode %o: permission bits only", in->mode);
-    if (in->open) {
-        out->open = arena_alloc(&q->a, sizeof *out->open);
-        if (!out->open)
-            return -ENOMEM;
-        penstock__v1__open_reply__init(out->open);
-        if (engine_creates(q->cont->store))
-            return create_by_engine(q, in, &what, out);
-    }
-    r = make(q, in->parent, in->name, &what, &a, &created);
-    if (r)
-        return r;
-    out->created = created;
-    out->attr = ctl_attr(q, &a);
-    if (!out->attr)
-        return -ENOMEM;
-    return in->open ? create_and_open(q, in, &a, created, out->open) : 0;
 }
 
 static int ns_mkdir(struct ctl_req *q, const void *in_, void *out)
@@ -290,7 +106,7 @@ static int ns_mkdir(struct ctl_req *q, const void *in_, void *out)
 
     if (in->mode & ~07777u)
         return ctl_fail(q, -EINVAL, "mode %o: permission bits only", in->mode);
-    return attr_reply(q, make(q, in->parent, in->name, &what, &a, NULL), &a, out);
+    return attr_reply(q, ctl_make(q, in->parent, in->name, &what, &a, NULL), &a, out);
 }
 
 static int ns_symlink(struct ctl_req *q, const void *in_, void *out)
@@ -299,7 +115,7 @@ static int ns_symlink(struct ctl_req *q, const void *in_, void *out)
     struct pst_new what = {.mode = S_IFLNK | 0777, .exclusive = true};
     struct pst_attr a;
     int r = in->target.len ? ctl_name(q, in->target, PST_SYMLINK_MAX, &what.target) : -ENOENT;
-    return attr_reply(q, r ? r : make(q, in->parent, in->name, &what, &a, NULL), &a, out);
+    return attr_reply(q, r ? r : ctl_make(q, in->parent, in->name, &what, &a, NULL), &a, out);
 }
 
 static int ns_mknod(struct ctl_req *q, const void *in_, void *out)
@@ -310,7 +126,7 @@ static int ns_mknod(struct ctl_req *q, const void *in_, void *out)
 
     if (S_ISDIR(in->mode) || S_ISLNK(in->mode) || in->mode & ~(uint32_t)(S_IFMT | 07777))
         return ctl_fail(q, -EINVAL, "mode %o: a file, fifo, socket or device", in->mode);
-    return attr_reply(q, make(q, in->parent, in->name, &what, &a, NULL), &a, out);
+    return attr_reply(q, ctl_make(q, in->parent, in->name, &what, &a, NULL), &a, out);
 }
 
 static int ns_link(struct ctl_req *q, const void *in_, void *out)
@@ -337,7 +153,7 @@ static int ns_unlink(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(UnlinkRequest) *in = in_;
     const char *name;
-    int r = path_of(q, in->name, &name);
+    int r = ctl_path(q, in->name, &name);
     (void)out;
     return r ? r : pst_store_unlink(q->cont, &q->ctx, in->parent, name);
 }
@@ -346,7 +162,7 @@ static int ns_rmdir(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(RmdirRequest) *in = in_;
     const char *name;
-    int r = path_of(q, in->name, &name);
+    int r = ctl_path(q, in->name, &name);
     (void)out;
     return r ? r : pst_store_rmdir(q->cont, &q->ctx, in->parent, name);
 }
@@ -519,8 +335,8 @@ static int ns_removexattr(struct ctl_req *q, const void *in_, void *out)
 #define EMPTY           PENSTOCK__V1__NAMESPACE_REPLY__OP_EMPTY, D(empty)
 #define OWN(CASE, name) PENSTOCK__V1__NAMESPACE_REPLY__OP_##CASE, D(name)
 #define OP(CASE, name)  PENSTOCK__V1__NAMESPACE_REQUEST__OP_##CASE, D(name##_request), ns_##name
-#define DATA_OP(CASE, name)                                                                                            \
-    PENSTOCK__V1__NAMESPACE_REQUEST__OP_##CASE, D(name##_request), ctl_ns_##name /* svc_ns_data.c */
+#define AWAY_OP(CASE, name)                                                                                            \
+    PENSTOCK__V1__NAMESPACE_REQUEST__OP_##CASE, D(name##_request), ctl_ns_##name /* svc_ns_open.c, svc_ns_data.c */
 
 static const struct ns_op {
     PB(NamespaceRequest__OpCase) op;
@@ -532,7 +348,7 @@ static const struct ns_op {
     {OP(LOOKUP, lookup), ATTR},
     {OP(GETATTR, getattr), ATTR},
     {OP(SETATTR, setattr), ATTR},
-    {OP(CREATE, create), OWN(CREATE, create_reply)},
+    {AWAY_OP(CREATE, create), OWN(CREATE, create_reply)},
     {OP(MKDIR, mkdir), ATTR},
     {OP(SYMLINK, symlink), ATTR},
     {OP(MKNOD, mknod), ATTR},
@@ -548,10 +364,10 @@ static const struct ns_op {
     {OP(GETXATTR, getxattr), OWN(GETXATTR, getxattr_reply)},
     {OP(LISTXATTR, listxattr), OWN(LISTXATTR, listxattr_reply)},
     {OP(REMOVEXATTR, removexattr), EMPTY},
-    {OP(OPEN, open), OWN(OPEN, open_reply)},
-    {OP(CLOSE, close), EMPTY},
-    {DATA_OP(FSYNC, fsync), EMPTY},
-    {DATA_OP(WRITE, write), EMPTY},
+    {AWAY_OP(OPEN, open), OWN(OPEN, open_reply)},
+    {AWAY_OP(CLOSE, close), EMPTY},
+    {AWAY_OP(FSYNC, fsync), EMPTY},
+    {AWAY_OP(WRITE, write), EMPTY},
 };
 
 static const struct ns_op *find_op(PB(NamespaceRequest__OpCase) op)
