@@ -73,18 +73,6 @@ int turns_add(struct turns *ts, struct share *s, const struct qos_limits *l)
     return r;
 }
 
-int share_set(struct share *s, const struct qos_limits *l)
-{
-    uint64_t now = now_ns();
-    int r;
-
-    scoped_lock(&s->turns->lock);
-    r = qos_tenant_set(&s->t, l, now);
-    if (r == 0)
-        give(s->turns, now);
-    return r;
-}
-
 uint64_t share_reserve(struct share *s, uint64_t ops)
 {
     scoped_lock(&s->turns->lock);
