@@ -7,7 +7,6 @@
 #include "store/perm.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -275,7 +275,10 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     }
     srv_each_tenant(srv, t) {
         struct ctl_tenant *x = &tenants[t->id];
-        *x = (struct ctl_tenant){.st = t->store, .sessions = (uint32_t)t->cfg->max_sessions, .endpoints = t->endpoints, .nendpoints = t->nshards};
+        *x = (struct ctl_tenant){.st = t->store,
+                                 .sessions = (uint32_t)t->cfg->max_sessions,
+                                 .endpoints = t->endpoints,
+                                 .nendpoints = t->nshards};
         snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
     }
     return ctl_server_start(&c, &srv->ctl, err, err_size);
