@@ -171,15 +171,14 @@ static void look(struct exports *x, struct watch *w)
 static void *run(void *arg)
 {
     struct exports *x = arg;
-    struct watch *w = calloc(1, sizeof *w);
+    struct watch *w = x->watch;
 
-    while (w && !atomic_load(&x->stop)) {
+    while (!atomic_load(&x->stop)) {
         bool clean = sweep(x);
         fill_watch(x, w);
         poll(w->p, w->n, !clean ? RETRY_MS : list_empty(&x->handing) ? -1 : 1000);
         look(x, w);
     }
-    free(w);
     return NULL;
 }
 
@@ -254,6 +253,9 @@ int exports_start(struct srv *srv, struct exports **ret, char *err, size_t err_s
     pthread_mutex_init(&x->lock, NULL);
     x->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = x->wake_fd < 0 ? -errno : listen_at(x);
+    x->watch = calloc(1, sizeof *x->watch);
+    if (r == 0 && !x->watch)
+        r = -ENOMEM;
     if (r == 0)
         r = -pthread_create(&x->thread, NULL, run, x);
     x->running = r == 0;
@@ -292,5 +294,6 @@ void exports_stop(struct exports *x)
     if (x->wake_fd >= 0)
         close(x->wake_fd);
     pthread_mutex_destroy(&x->lock);
+    free(x->watch);
     free(x);
 }

@@ -42,6 +42,7 @@ struct exports {
     char path[EXPORT_PATH_MAX];
     int listen_fd, wake_fd;
     pthread_t thread;
+    struct watch *watch; /* the thread's */
     bool running;
     atomic_bool stop;
     atomic_uint closers;
