@@ -49,6 +49,29 @@ class Sessions(Shared):
         self.fails(Code.INVALID_ARGUMENT, "EINVAL", c.session_service.Open, se.SessionOpenRequest(
             protocol=1, client_id=b"short", token=b"alice-token"))
 
+    def test_an_agent_passes_on_the_request_ids_of_its_clients(self):
+        host, made = os.urandom(16), None
+        for again in range(2):  # by another session, as of another process of the agent
+            c = self.client(self.server.token())
+            c.open_container()
+            numbers = c.session_service.Origins(se.OriginsRequest(header=c.admin(), clients=[host, os.urandom(16)])).numbers
+            self.assertEqual(list(numbers), [1, 2])
+            req = ns.CreateRequest(header=c.header(request_id=co.RequestId(slot=5, sequence=1, origin=1)), parent=1,
+                                   name=b"of-a-host", mode=0o644, exclusive=True)
+            ino = c.ns.Create(req).attr.ino
+            self.assertEqual(ino, made or ino)
+            made = ino
+        req.header.request_id.origin = 2  # another client's request of that number
+        self.fails(Code.ALREADY_EXISTS, "EEXIST", c.ns.Create, req)
+        for origin, code, name in ((3, Code.UNAUTHENTICATED, "ESTALE"), (1 << 16, Code.INVALID_ARGUMENT, "EINVAL")):
+            req.header.request_id.origin = origin
+            self.fails(code, name, c.ns.Create, req)
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", c.session_service.Origins,
+                   se.OriginsRequest(header=c.admin(), clients=[bytes(15)]))
+        a = self.client(b"alice-token")
+        self.fails(Code.PERMISSION_DENIED, "EPERM", a.session_service.Origins,
+                   se.OriginsRequest(header=a.admin(), clients=[host]))
+
     def test_random_session_ids_are_refused(self):
         c = self.client(b"alice-token")
         for s in (b"", b"x", bytes(16), os.urandom(16), os.urandom(17)):
