@@ -55,8 +55,8 @@ wait_for() {
     for ((i = 0; i < n; i++)); do "$@" >/dev/null 2>&1 && return 0; sleep 0.05; done
     return 1
 }
-# gone PID: ended (nobody may have waited for it yet)
-gone() { [ ! -e "/proc/$1" ] || grep -q '^State:.*Z' "/proc/$1/status"; }
+# gone PID: ended, all its threads, so that it holds no lock any more (nobody may have waited for it yet)
+gone() { [ ! -e "/proc/$1" ] || { grep -q '^State:.*Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" | wc -l)" -le 1 ]; }; }
 need_fuse() {
     [ "$(id -u)" -eq 0 ] || skip "mounts for several users need root"
     [ -c /dev/fuse ] || skip "this machine has no /dev/fuse"
