@@ -25,7 +25,7 @@ struct sess_table {
     struct idmap tickets; /* first 8 bytes: ticket */
     struct list ticket_order;
     struct list clients; /* struct once_client, of sessions that are held */
-    uint32_t nsessions;
+    uint32_t nsessions, nsessions_of[SESS_TENANTS_MAX];
     uint64_t first_key_id, next_key_id;
 };
 
@@ -109,6 +109,9 @@ void once_client_put(struct sess_table *t, struct once_client *c);
 void once_join(struct sess *s); /* a new session is in its client's newest era */
 uint64_t once_client_fence(struct once_client *c);
 bool once_client_quiet(struct once_client *c);
+
+/* session_handles.c. Without mu. */
+void sess_objects_drop(struct sess_table *t, struct list *objects);
 
 /* These need mu. */
 struct sess_origin *sess_origin_of(struct sess *s, uint32_t number); /* NULL: none */

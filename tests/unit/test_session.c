@@ -263,6 +263,33 @@ static void everything_is_bounded(void **state)
         sess_put(s[i]);
 }
 
+static void a_tenant_has_so_many_sessions_at_once(void **state)
+{
+    const struct sess_ident one = {.credential = "one", .tenant = 1, .tenant_sessions = 2},
+                            two = {.credential = "two", .tenant = SESS_TENANTS_MAX - 1, .tenant_sessions = 1},
+                            none = {.credential = "none", .tenant = SESS_TENANTS_MAX};
+    struct sess *s[3], *more = NULL;
+    (void)state;
+    s[0] = open_at(&one, 0);
+    s[1] = open_at(&one, 20 * SEC);
+    s[2] = open_at(&two, 20 * SEC);
+    assert_int_equal(sess_open(t, &one, 0, &more), -EUSERS);
+    assert_int_equal(sess_open(t, &two, 0, &more), -EUSERS);
+    assert_int_equal(sess_open(t, &none, 0, &more), -EINVAL);
+    assert_int_equal(sess_count_of(t, 1), 2);
+    assert_int_equal(sess_count_of(t, SESS_TENANTS_MAX - 1), 1);
+    assert_int_equal(sess_count_of(t, SESS_TENANTS_MAX), 0);
+    sess_expire(t, 30 * SEC); /* the first, though it is held here */
+    assert_int_equal(sess_count_of(t, 1), 1);
+    more = open_at(&one, 30 * SEC);
+    assert_int_equal(sess_close(t, sess_id(s[2])), 0);
+    assert_int_equal(sess_count_of(t, SESS_TENANTS_MAX - 1), 0);
+    assert_int_equal(sess_count_of(t, 1), 2);
+    for (int i = 0; i < 3; i++)
+        sess_put(s[i]);
+    sess_put(more);
+}
+
 static void a_ticket_works_once_in_time_on_its_shard(void **state)
 {
     struct sess *s = open_at(&alice, 0), *got = NULL;
@@ -479,6 +506,7 @@ int main(void)
         T(a_retried_close_finds_it_done),
         T(closing_a_container_closes_its_objects_only),
         T(everything_is_bounded),
+        T(a_tenant_has_so_many_sessions_at_once),
         T(a_ticket_works_once_in_time_on_its_shard),
         T(tickets_end_with_their_session),
         T(a_container_has_one_key_until_it_is_revoked),

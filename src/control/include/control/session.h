@@ -72,7 +72,7 @@ struct sess_ident {
     char credential[SESS_NAME_MAX + 1]; /* name of the credential it acts under */
     char cert[SESS_NAME_MAX + 1];       /* credential of the client's certificate, which each call must show again;
                                            "" on a plain connection */
-    uint32_t tenant; /* the credential's */
+    uint32_t tenant; /* the credential's; below SESS_TENANTS_MAX */
     uint32_t tenant_sessions; /* that the tenant may have at once; 0: no limit of its own */
     uint32_t uid, gid;
     bool any_uid, admin;
@@ -103,7 +103,7 @@ const struct sess_limits *sess_limits(const struct sess_table *t); /* with the d
 
 /* ---- sessions ---- */
 
-/* 0 and a counted session (sess_put); -EUSERS: too many. */
+/* 0 and a counted session (sess_put); -EUSERS: too many; -EINVAL: who->tenant is not below SESS_TENANTS_MAX. */
 int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_ns, struct sess **ret);
 /* NULL and a count when there is none or its lease is over. */
 struct sess *sess_get(struct sess_table *t, const void *id, size_t len, uint64_t now_ns);
