@@ -232,11 +232,11 @@ int cl_connect(const char *url, const struct cl_options *o, struct client **ret,
     }
     err[0] = '\0';
     r = cl_store_open(base, o, &c->store, err, err_size);
-    c->bufs.store = c->store;
     if (r < 0 && !err[0])
         snprintf(err, err_size, "cannot open %.200s: %s", base, err_text(r));
     if (r == 0)
         r = cl_filters_push(o->filters, &c->store, err, err_size);
+    c->bufs.store = c->store;
     if (r == 0)
         r = open_cont(c, named ? pool : "default", named ? cont : "default", o->create || !named, err, err_size);
     if (r == 0) {

@@ -122,6 +122,7 @@ static struct cf *make(struct pst_store *next)
     cf->f.ops.close = cf_close;
     cf->f.ops.stats = cf_stats;
     cf->f.ops.describe = cf_describe;
+    cf->f.ops.wants_shared = NULL; /* what goes down is in memory of its own */
     cf_queue_ops(&cf->f.ops);
     cf_name_ops(&cf->f.ops);
     cf_size_ops(&cf->f.ops);

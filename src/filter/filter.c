@@ -267,6 +267,11 @@ static int64_t fwd_scrub(struct pst_store *st,
     return pst_store_scrub(st->next, report, user, cancel);
 }
 
+static bool fwd_wants_shared(const struct pst_store *st)
+{
+    return pst_store_wants_shared(st->next);
+}
+
 static int fwd_backup(struct pst_store *st, const char *dir)
 {
     return pst_store_backup(st->next, dir);
@@ -314,6 +319,7 @@ static const struct pst_store_ops forward_ops = {
     .describe = fwd_describe,
     .scrub = fwd_scrub,
     .backup = fwd_backup,
+    .wants_shared = fwd_wants_shared,
 };
 
 void filter_init(struct filter *f, const char *name, struct pst_store *next)

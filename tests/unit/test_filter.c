@@ -200,6 +200,29 @@ static void stacked_filters_pass_everything_on(void **state)
     rig_down(&r);
 }
 
+static bool sink_wants_shared(const struct pst_store *st)
+{
+    (void)st;
+    return true;
+}
+
+/* Memory that is handed over serves the store below as long as the bytes in it are what goes there. */
+static void shared_memory_is_wanted_through_filters_that_leave_the_bytes(void **state)
+{
+    struct pst_store_ops ops = sink_ops;
+    RIG(r, "quota:bytes=1G", "delay:ms=1,op=read", "error:errno=EIO,op=read");
+    char err[256];
+    (void)state;
+
+    assert_false(pst_store_wants_shared(r.top));
+    ops.wants_shared = sink_wants_shared;
+    r.sink.st.ops = &ops;
+    assert_true(pst_store_wants_shared(r.top));
+    assert_int_equal(filter_push("csum", r.top, &r.top, err, sizeof err), 0);
+    assert_false(pst_store_wants_shared(r.top));
+    rig_down(&r);
+}
+
 static void a_queue_takes_its_depth_and_no_more(void **state)
 {
     RIG(r, "delay:ms=20,op=write");
@@ -378,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stacked_filters_pass_everything_on),
+        cmocka_unit_test(shared_memory_is_wanted_through_filters_that_leave_the_bytes),
         cmocka_unit_test(a_queue_takes_its_depth_and_no_more),
         cmocka_unit_test(delay_before_holds_back_the_effect),
         cmocka_unit_test(delay_after_withholds_the_reply_only),
