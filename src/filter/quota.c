@@ -261,7 +261,7 @@ static int quota_submit(struct pst_queue *pq, struct pst_op *op)
         return -EAGAIN;
     r = take_op(q, op, &a);
     if (r == 0) {
-        f->due_ns = a.bytes; /* the frame's field for its filter */
+        f->taken_bytes = a.bytes;
         r = filter_frame_submit(fq, f);
         if (r < 0)
             give(q, a);
@@ -278,8 +278,8 @@ static int quota_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, ui
 
     for (int i = 0; i < n; i++) {
         struct filter_frame *f = filter_frame_back(ret_ops[i]);
-        if (f->due_ns)
-            give(quota_of(pq->store), (struct amount){.bytes = f->due_ns});
+        if (f->taken_bytes)
+            give(quota_of(pq->store), (struct amount){.bytes = f->taken_bytes});
         ret_ops[i] = filter_frame_drop(fq, f);
     }
     return n;

@@ -30,7 +30,10 @@ struct filter_frame {
     struct pst_op *op;
     struct pst_cont *cont;
     void *user;
-    uint64_t due_ns; /* the filter's */
+    union { /* the filter's; 0 when it is taken */
+        uint64_t due_ns;      /* of error and delay */
+        uint64_t taken_bytes; /* of quota */
+    };
 };
 
 struct filter_queue {
