@@ -182,33 +182,30 @@ static int round_trip(struct session *s, struct session_call *c, uint64_t deadli
     return w.err;
 }
 
-int session_call(struct session *s, struct session_call *c)
+/* As session_call, with what the header names for as long as it takes. */
+static int call_as(struct session *s, struct session_call *c, PB(RequestId) *id)
 {
     uint64_t deadline = now_ns() + s->timeout_ns;
-    PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
-    PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
     uint32_t slot = 0;
     int r;
 
-    if (session_cred(s, c->cred, &cred))
-        c->header->cred = &cred;
     c->epoch = 0;
     scoped_lock(&s->lock);
     if (c->id && !c->id->seq)
         c->id = NULL;
     if (c->id) {
-        id.slot = c->id->slot;
-        id.sequence = c->id->seq;
-        c->header->request_id = &id;
+        id->slot = c->id->slot;
+        id->sequence = c->id->seq;
+        c->header->request_id = id;
     } else if (c->record) {
-        r = session_slot_get(s, deadline, &slot, &id.sequence);
+        r = session_slot_get(s, deadline, &slot, &id->sequence);
         if (r < 0)
             return r;
-        id.slot = slot;
-        c->header->request_id = &id;
+        id->slot = slot;
+        c->header->request_id = id;
     }
     do {
-        id.attempt++; /* the server drops an earlier one that is still on its way */
+        id->attempt++; /* the server drops an earlier one that is still on its way */
         r = round_trip(s, c, deadline);
         if (r == -ECONNRESET && !c->resume && s->up) { /* the keeper has not noticed yet */
             session_broken(s);
@@ -218,6 +215,18 @@ int session_call(struct session *s, struct session_call *c)
         session_give_up_locked(s, c->epoch);
     if (c->record && !c->id)
         session_slot_put(s, slot, r == -ETIMEDOUT || r == -ECONNRESET);
+    return r;
+}
+
+int session_call(struct session *s, struct session_call *c)
+{
+    PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
+    PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
+    int r;
+
+    if (session_cred(s, c->cred, &cred))
+        c->header->cred = &cred;
+    r = call_as(s, c, &id);
     c->header->cred = NULL;
     c->header->request_id = NULL;
     return r;
@@ -230,14 +239,11 @@ void session_call_done(struct session_call *c)
     c->reply = NULL;
 }
 
-int session_begin(struct session *s, struct session_call *c, struct session_async *a)
+/* As session_begin, with what the header names for as long as it takes. */
+static int begin_as(struct session *s, struct session_call *c, struct session_async *a)
 {
-    PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
     int r;
 
-    if (session_cred(s, c->cred, &cred))
-        c->header->cred = &cred;
-    list_init(&a->link);
     scoped_lock(&s->lock);
     if (!s->up)
         return -EAGAIN;
@@ -252,8 +258,20 @@ int session_begin(struct session *s, struct session_call *c, struct session_asyn
         s->nasync++;
         session_read_soon(s);
     }
-    c->header->cred = NULL;
     return r == -ECONNRESET ? -EAGAIN : r;
+}
+
+int session_begin(struct session *s, struct session_call *c, struct session_async *a)
+{
+    PB(Cred) cred = PENSTOCK__V1__CRED__INIT;
+    int r;
+
+    list_init(&a->link);
+    if (session_cred(s, c->cred, &cred))
+        c->header->cred = &cred;
+    r = begin_as(s, c, a);
+    c->header->cred = NULL;
+    return r;
 }
 
 uint64_t session_doubt(struct session *s)
