@@ -398,7 +398,7 @@ static void close_all(struct srv *srv)
     metrics_stop(srv->metrics);
     srv_each_tenant(srv, t)
         tenant_stop_data(t);
-    exports_stop(atomic_load(&srv->exports));
+    exports_stop(atomic_exchange(&srv->exports, NULL));
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
     srv_each_tenant(srv, t)
         tenant_close(t);
