@@ -60,10 +60,16 @@ static bool ports_rx(struct uroce_device *dev, uint64_t now, bool cold, int *add
     return more;
 }
 
+/* Whoever drives may have been woken by a packet, on any port; else a call came by. */
+static bool was_woken(enum dev_hand hand)
+{
+    return hand == DEV_WOKEN || hand == DEV_OTHER;
+}
+
 /* Whether packets are looked for. What a port has read and not handed out (unfinished) nothing tells of. */
 static bool may_look(const struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
-    return hand == DEV_POLL || hand > DEV_EVENT || atomic_load(&dev->unfinished) ||
+    return hand == DEV_POLL || was_woken(hand) || atomic_load(&dev->unfinished) ||
            now - dev->looked_ns >= DEV_LOOKED_NS;
 }
 
@@ -81,7 +87,7 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
     }
     if (dev->nlinks)
         more |= dev_links_rx(dev, now, &got);
-    if (look && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && hand > DEV_EVENT))) {
+    if (look && (now - dev->cold_ns >= DEV_COLD_LOOK_NS || (!got && was_woken(hand)))) {
         dev->cold_ns = now;
         more |= ports_rx(dev, now, true, &got);
     }
