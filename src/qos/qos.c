@@ -1,10 +1,10 @@
 /*
- * Virtual time is cost << SHIFT by weight, and wraps: tags of tenants that have requests are within one piece's worth of
+ * Virtual time is cost << SHIFT by weight, and wraps: tags of tenants that have requests are within one request's worth of
  * each other (2^40 << 16 for weight 1), so their differences as signed numbers are right. A tag of an idle tenant could
  * fall behind by half the range and seem to lie ahead: `sweep` lifts all tags that are behind, long before.
  *
  *   IDLE --put--> READY --its limit--> THROTTLED --its time--> READY
- *        <----------- the last piece went, or dropped ------------
+ *        <---------- the last request went, or dropped -----------
  */
 #include "qos_priv.h"
 
@@ -40,18 +40,13 @@ static void leave(struct qos_tenant *t)
     t->state = QOS_IDLE;
 }
 
-/* Takes the first request's next piece off the limits, and returns when it may go. */
+/* Takes the first request off the limits, and returns when it may go. */
 static uint64_t pay(struct qos_tenant *t, struct qos_item *it, uint64_t now_ns)
 {
-    uint64_t when;
+    uint64_t when = max_u64(bucket_when(&t->bytes, it->bytes, now_ns), bucket_when(&t->ops, 1, now_ns));
 
-    t->piece = t->q->cfg.unit ? min_u64(it->left, t->q->cfg.unit) : it->left;
-    when = bucket_when(&t->bytes, t->piece, now_ns);
-    bucket_take(&t->bytes, t->piece, now_ns);
-    if (!it->begun) {
-        when = max_u64(when, bucket_when(&t->ops, 1, now_ns));
-        bucket_take(&t->ops, 1, now_ns);
-    }
+    bucket_take(&t->bytes, it->bytes, now_ns);
+    bucket_take(&t->ops, 1, now_ns);
     it->paid = true;
     return when;
 }
@@ -60,9 +55,8 @@ static void refund(struct qos_tenant *t, struct qos_item *it, uint64_t now_ns)
 {
     if (!it->paid)
         return;
-    bucket_give_back(&t->bytes, t->piece, now_ns);
-    if (!it->begun)
-        bucket_give_back(&t->ops, 1, now_ns);
+    bucket_give_back(&t->bytes, it->bytes, now_ns);
+    bucket_give_back(&t->ops, 1, now_ns);
     it->paid = false;
 }
 
@@ -73,8 +67,8 @@ static void make_ready(struct qos_tenant *t)
     heap_push(&t->q->ready, t);
 }
 
-/* Another request, or another piece of it, is the tenant's first: where does he belong? He is in no heap. */
-static void next_piece(struct qos_tenant *t, uint64_t now_ns)
+/* Another request is the tenant's first: where does he belong? He is in no heap. */
+static void next_request(struct qos_tenant *t, uint64_t now_ns)
 {
     struct qos_item *it = first_of(t);
     uint64_t when;
@@ -181,10 +175,10 @@ int qos_tenant_set(struct qos_tenant *t, const struct qos_limits *l, uint64_t no
     t->limits = *l;
     bucket_set(&t->bytes, l->bytes_per_s, burst_of(l->burst_bytes, l->bytes_per_s), now_ns);
     bucket_set(&t->ops, l->ops_per_s, burst_of(l->burst_ops, l->ops_per_s), now_ns);
-    /* Its last piece's end at the old weight may be far off: a larger weight is felt at once. */
+    /* Its last request's end at the old weight may be far off: a larger weight is felt at once. */
     if ((int64_t)(t->finish - t->q->vtime) > 0)
         t->finish = t->q->vtime;
-    next_piece(t, now_ns);
+    next_request(t, now_ns);
     return 0;
 }
 
@@ -192,11 +186,11 @@ int qos_tenant_set(struct qos_tenant *t, const struct qos_limits *l, uint64_t no
 
 void qos_put(struct qos_tenant *t, struct qos_item *it, uint64_t bytes, uint64_t now_ns)
 {
-    *it = (struct qos_item){.tenant = t, .left = min_u64(bytes, QOS_BYTES_MAX), .put_ns = now_ns};
+    *it = (struct qos_item){.tenant = t, .bytes = min_u64(bytes, QOS_BYTES_MAX), .put_ns = now_ns};
     list_push_back(&t->items, &it->link);
     t->queued++;
     if (t->state == QOS_IDLE)
-        next_piece(t, now_ns);
+        next_request(t, now_ns);
 }
 
 static void unlink_item(struct qos_item *it)
@@ -220,7 +214,7 @@ void qos_drop(struct qos_item *it, uint64_t now_ns)
     }
     unlink_item(it);
     if (was_first)
-        next_piece(t, now_ns);
+        next_request(t, now_ns);
 }
 
 static void wake_due(struct qos *q, uint64_t now_ns)
@@ -232,57 +226,49 @@ static void wake_due(struct qos *q, uint64_t now_ns)
     }
 }
 
-static bool has_room(const struct qos *q, uint64_t piece)
+static bool has_room(const struct qos *q, uint64_t bytes)
 {
     const struct qos_config *c = &q->cfg;
 
     if (c->window_ops && q->inflight_ops >= c->window_ops)
         return false;
-    return !c->window_cost || q->inflight_cost == 0 || q->inflight_cost + piece + c->op_cost <= c->window_cost;
+    return !c->window_cost || q->inflight_cost == 0 || q->inflight_cost + bytes + c->op_cost <= c->window_cost;
 }
 
-/* The piece goes: what it costs in virtual time, and in figures. */
+/* It goes: what it costs in virtual time, and in figures. */
 static void charge(struct qos_tenant *t, struct qos_item *it, uint64_t now_ns)
 {
     struct qos *q = t->q;
-    uint64_t cost = t->piece + (it->begun ? 0 : q->cfg.op_cost);
+    uint64_t cost = it->bytes + q->cfg.op_cost;
 
     q->vtime = t->key;
     t->finish = t->key + max_u64(1, tag_of(t, cost));
-    if (!it->begun) {
-        t->stats.ops++;
-        t->stats.waited_ns += now_ns - it->put_ns;
-    }
-    t->stats.bytes += t->piece;
+    t->stats.ops++;
+    t->stats.waited_ns += now_ns - it->put_ns;
+    t->stats.bytes += it->bytes;
     t->stats.cost += cost;
-    it->begun = true;
-    it->paid = false;
-    it->left -= t->piece;
-    q->inflight_cost += t->piece + q->cfg.op_cost;
+    q->inflight_cost += cost;
     q->inflight_ops++;
-    t->inflight_cost += t->piece + q->cfg.op_cost;
+    t->inflight_cost += cost;
     t->inflight_ops++;
 }
 
-bool qos_take(struct qos *q, uint64_t now_ns, struct qos_item **ret_it, uint64_t *ret_bytes)
+struct qos_item *qos_take(struct qos *q, uint64_t now_ns)
 {
     struct qos_tenant *t;
     struct qos_item *it;
 
     wake_due(q, now_ns);
     t = q->ready.n > 0 ? q->ready.v[0] : NULL;
-    if (!t || !has_room(q, t->piece))
-        return false;
+    it = t ? first_of(t) : NULL;
+    if (!it || !has_room(q, it->bytes))
+        return NULL;
     leave(t);
-    it = first_of(t);
-    *ret_it = it;
-    *ret_bytes = t->piece;
     charge(t, it, now_ns);
-    if (it->left == 0)
-        unlink_item(it);
-    next_piece(t, now_ns);
+    unlink_item(it);
+    next_request(t, now_ns);
     sweep(q);
-    return true;
+    return it;
 }
 
 void qos_end(struct qos_tenant *t, uint64_t bytes)

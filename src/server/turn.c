@@ -25,7 +25,6 @@ static struct req *req_of(struct turn *t)
 
 int turns_new(uint64_t window_bytes, struct turns **ret)
 {
-    /* A request goes as a whole: the store writes it in one piece, and no client of ours asks for more than 1 MiB. */
     const struct qos_config cfg = {.window_cost = window_bytes, .window_ops = WINDOW_OPS, .op_cost = OP_COST};
     struct turns *t = calloc(1, sizeof *t);
 
@@ -50,9 +49,8 @@ void turns_free(struct turns *t)
 static void give(struct turns *ts, uint64_t now)
 {
     struct qos_item *it;
-    uint64_t bytes;
 
-    while (qos_take(&ts->q, now, &it, &bytes)) {
+    while ((it = qos_take(&ts->q, now))) {
         struct turn *t = container_of(it, struct turn, item);
         struct shard *s = req_of(t)->conn->shard;
         t->state = TURN_GIVEN;
@@ -123,7 +121,7 @@ bool turn_ask(struct req *r, struct share *share, uint64_t bytes)
         return true;
     now = now_ns();
     scoped_lock(&share->turns->lock);
-    *t = (struct turn){.asked = true, .state = TURN_WAITS, .share = share, .bytes = bytes};
+    *t = (struct turn){.asked = true, .state = TURN_WAITS, .share = share};
     list_init(&t->link);
     qos_put(&share->t, &t->item, bytes, now);
     give(share->turns, now);
@@ -153,7 +151,7 @@ void turn_end(struct req *r)
     if (t->state == TURN_WAITS)
         qos_drop(&t->item, now);
     else
-        qos_end(&t->share->t, t->bytes);
+        qos_end(&t->share->t, t->item.bytes);
     list_del(&t->link);
     give(ts, now);
 }

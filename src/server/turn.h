@@ -32,7 +32,6 @@ struct turn {
     struct qos_item item;
     struct list link; /* GIVEN: in its shard's box */
     struct share *share;
-    uint64_t bytes;
 };
 
 /* Requests that were given their turn, for a shard's thread to fetch. */
