@@ -171,9 +171,31 @@ void dev_drive_posted(struct uroce_device *dev)
     drive(dev, DEV_POST);
 }
 
+/*
+ * A packet has woken the program, but another thread drives, and may not be running: what woke is still there, so the
+ * program would come back at once, again and again. It waits a little for the other's turn to end.
+ */
+static void await_driver(struct uroce_device *dev)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += NSEC_PER_MSEC;
+    if (until.tv_nsec >= (long)NSEC_PER_SEC) {
+        until.tv_nsec -= (long)NSEC_PER_SEC;
+        until.tv_sec++;
+    }
+    if (pthread_mutex_timedlock(&dev->lock, &until) == 0)
+        pthread_mutex_unlock(&dev->lock);
+}
+
 void dev_drive_event(struct uroce_device *dev)
 {
-    drive(dev, atomic_load(&dev->lead.armed) ? DEV_WOKEN : DEV_EVENT);
+    enum dev_hand hand = atomic_load(&dev->lead.armed) ? DEV_WOKEN : DEV_EVENT;
+    drive(dev, hand);
+    if (!atomic_load(&dev->pending))
+        return;
+    await_driver(dev);
+    drive(dev, hand);
 }
 
 void dev_drive_armed(struct uroce_device *dev)
