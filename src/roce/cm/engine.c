@@ -256,6 +256,7 @@ void cm_info(const struct cm_id *id, struct cm_info *ret)
         .path = id->path,
         .bound = id->bound,
         .routed = id->routed,
+        .local_qpn = id->local_qpn,
         .remote_qpn = id->remote_qpn,
         .remote_ece = id->remote_ece,
     };

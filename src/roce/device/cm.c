@@ -49,6 +49,7 @@ static void release_port(struct uroce_cm_id *id)
 static void destroy(struct uroce_cm_id *id, struct list *orphans)
 {
     cm_id_free(id->cm, now_ns());
+    cm_late_forget(id->dev, id);
     cm_channel_forget(id->channel, id, orphans);
     release_port(id);
     cm_channel_use(id->channel, id->dev, false);

@@ -48,6 +48,11 @@ void cm_channel_forget(struct uroce_cm_channel *ch, const struct uroce_cm_id *id
 /* Moves the id's events. */
 void cm_channel_move(struct uroce_cm_channel *from, struct uroce_cm_channel *to, const struct uroce_cm_id *id);
 
+/* cm_late.c; dev->lock. True: the event is told later, when the completions before it were taken. */
+bool cm_late_put(struct uroce_device *dev, const struct uroce_cm_event *e, uint32_t qpn, uint64_t now);
+void cm_late_tell(struct uroce_device *dev, uint64_t now);
+void cm_late_forget(struct uroce_device *dev, const struct uroce_cm_id *id); /* NULL: all */
+
 /* cm_work.c */
 void cm_path_of(const struct uroce_device *dev, int port, const union uroce_gid *remote, uint8_t tos,
                 struct cm_path *ret);

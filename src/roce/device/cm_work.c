@@ -75,6 +75,8 @@ void dev_cm_out(struct uroce_device *dev, uint64_t now)
     struct cm_tx tx;
     if (cm_deadline(dev->cm) <= now)
         cm_tick(dev->cm, now);
+    if (!list_empty(&dev->cm_late))
+        cm_late_tell(dev, now);
     for (int i = 0; i < DEV_CM_MADS; i++) {
         for (int k = 0; k < dev->nports; k++)
             if (!list_empty(&dev->ports[k].held))
@@ -111,6 +113,8 @@ static bool cm_event(void *ctx, struct cm_id *cm, struct cm_id *cm_listener, con
     }
     e.id = id;
     e.context = id->context;
+    if (!cm_listener && cm_late_put(dev, &e, info.local_qpn, now_ns()))
+        return true;
     if (cm_channel_put(id->channel, &e)) {
         if (cm_listener)
             free(id);
@@ -142,11 +146,12 @@ int dev_cm_open(struct uroce_device *dev)
 
 void dev_cm_close(struct uroce_device *dev)
 {
+    cm_late_forget(dev, NULL);
     cm_free(dev->cm);
     free(dev->cm_mads);
 }
 
 uint64_t dev_cm_deadline(const struct uroce_device *dev)
 {
-    return dev->cm ? cm_deadline(dev->cm) : UINT64_MAX;
+    return dev->cm ? min_u64(cm_deadline(dev->cm), dev->cm_late_look) : UINT64_MAX;
 }

@@ -206,6 +206,8 @@ struct uroce_device {
     struct cm_engine *cm;
     struct dev_cm_mad *cm_mads; /* ring */
     uint32_t cm_head, cm_nmads;
+    struct list cm_late;   /* cm_late.c */
+    uint64_t cm_late_look; /* UINT64_MAX: it is empty */
 
     struct holder_client holder; /* slot 0: none, the addresses are this process's alone */
     atomic_bool holder_ready;    /* a sleeper saw that it has sent something */

@@ -243,6 +243,8 @@ static struct uroce_device *new_device(void)
     list_init(&dev->bells);
     list_init(&dev->hellos);
     dev->hello_due = UINT64_MAX;
+    list_init(&dev->cm_late);
+    dev->cm_late_look = UINT64_MAX;
     list_init(&dev->event_queues);
     list_init(&dev->qps);
     list_init(&dev->memory);

@@ -72,6 +72,16 @@ uint32_t qp_cq_size(const struct qp_cq *cq)
     return cq->mask + 1;
 }
 
+uint32_t qp_cq_told(const struct qp_cq *cq)
+{
+    return atomic_load_explicit(&cq->prod, memory_order_relaxed);
+}
+
+uint32_t qp_cq_taken(const struct qp_cq *cq)
+{
+    return atomic_load_explicit(&cq->cons, memory_order_acquire);
+}
+
 int qp_cq_poll(struct qp_cq *cq, int n, struct uroce_wc *ret)
 {
     uint32_t cons = atomic_load_explicit(&cq->cons, memory_order_relaxed);

@@ -123,7 +123,7 @@ struct cm_info {
     struct uroce_cm_addr local, remote;
     struct cm_path path; /* of a connection or route */
     bool bound, routed;
-    uint32_t remote_qpn;
+    uint32_t local_qpn, remote_qpn;
     struct uroce_cm_ece remote_ece;
 };
 void cm_info(const struct cm_id *id, struct cm_info *ret);

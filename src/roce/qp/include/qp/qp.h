@@ -239,6 +239,9 @@ bool qp_cq_armed(const struct qp_cq *cq);
 /* After a poll: true, and no longer armed, if the CQ is armed for any completion and has more. */
 bool qp_cq_left(struct qp_cq *cq);
 uint32_t qp_cq_size(const struct qp_cq *cq);
+/* How many completions there have been, and how many were polled; a resize and what ends a queue pair begin anew. */
+uint32_t qp_cq_told(const struct qp_cq *cq);
+uint32_t qp_cq_taken(const struct qp_cq *cq);
 
 /* ---- shared receive queues ---- */
 
