@@ -1,7 +1,6 @@
 """What the benches of the store share: building, a server, one measurement of it."""
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,8 +15,24 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+PATIENCE = 120  # seconds, beyond what was asked for: what has not ended then does not
+
+
+def end(process):
+    """By SIGTERM; a daemon that does not is killed."""
+    process.terminate()
+    try:
+        process.wait(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def command(*argv, **kw):
-    p = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, text=True, **kw)
+    try:
+        p = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, text=True, **kw)
+    except subprocess.TimeoutExpired as e:
+        sys.exit("%s: %s has not ended after %d s" % (os.path.basename(sys.argv[0]), " ".join(map(str, argv)), e.timeout))
     if p.returncode:
         sys.exit("%s: %s ended with status %d" % (os.path.basename(sys.argv[0]), " ".join(map(str, argv)), p.returncode))
     return p.stdout
@@ -80,5 +95,4 @@ class Server:
 
     def stop(self):
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait()
+            end(self.process)
