@@ -16,6 +16,7 @@
 #define BUFFER_BYTES (256u << 10) /* about a thousand lines wait to be written */
 #define LINE_MAX_    1024u
 #define PATH_BYTES   4096u
+#define GATHER_NS    (10 * NSEC_PER_MSEC) /* lines that come within this time are written at once */
 
 struct audit {
     char *path;
@@ -93,6 +94,12 @@ static void make_line(struct line *l, const struct audit_event *e)
     l->len += 2;
 }
 
+/* Needs mu. Not waited on for more. */
+static bool is_full(const struct audit *a)
+{
+    return a->len >= BUFFER_BYTES / 2;
+}
+
 void audit_put(struct audit *a, const struct audit_event *e)
 {
     struct line l;
@@ -104,11 +111,13 @@ void audit_put(struct audit *a, const struct audit_event *e)
     if (a->len + l.len > BUFFER_BYTES) {
         a->counts.lost++;
     } else {
+        bool was_empty = !a->len, was_full = is_full(a);
         memcpy(a->in + a->len, l.text, l.len);
         a->len += l.len;
         a->waiting++;
+        if (was_empty || (is_full(a) && !was_full))
+            pthread_cond_signal(&a->wake);
     }
-    pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->mu);
 }
 
@@ -191,6 +200,21 @@ static bool tell_lost(struct audit *a, uint64_t lost)
     return true;
 }
 
+/* Needs mu. There is something to do; lines that have just begun to come are joined by those that follow. */
+static void wait_for_work(struct audit *a)
+{
+    uint64_t until;
+    struct timespec t;
+
+    while (!a->len && !a->stop && !a->reopen)
+        pthread_cond_wait(&a->wake, &a->mu);
+    until = now_ns() + GATHER_NS;
+    t = (struct timespec){(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
+    while (!is_full(a) && !a->stop && !a->reopen)
+        if (pthread_cond_timedwait(&a->wake, &a->mu, &t) == ETIMEDOUT)
+            break;
+}
+
 static void *run(void *arg)
 {
     struct audit *a = arg;
@@ -203,8 +227,7 @@ static void *run(void *arg)
         uint64_t lines, lost;
         bool ok, reopen;
         char *p;
-        while (!a->len && !a->stop && !a->reopen)
-            pthread_cond_wait(&a->wake, &a->mu);
+        wait_for_work(a);
         if (!a->len && a->stop)
             break;
         p = a->in;
@@ -249,6 +272,7 @@ static void destroy(struct audit *a)
 int audit_open(const char *path, uint64_t max_bytes, unsigned keep, struct audit **ret)
 {
     struct audit *a = calloc(1, sizeof *a);
+    pthread_condattr_t attr;
     int r;
 
     if (!a)
@@ -257,7 +281,10 @@ int audit_open(const char *path, uint64_t max_bytes, unsigned keep, struct audit
     a->max_bytes = max_bytes;
     a->keep = keep;
     pthread_mutex_init(&a->mu, NULL);
-    pthread_cond_init(&a->wake, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->wake, &attr);
+    pthread_condattr_destroy(&attr);
     a->path = strlen(path) < PATH_BYTES ? strdup(path) : NULL;
     a->in = malloc(BUFFER_BYTES);
     a->out = malloc(BUFFER_BYTES);

@@ -98,6 +98,49 @@ static void lines_are_json_whatever_is_in_them(void **state)
     unlink(path);
 }
 
+/* Of this process; -1: not told here. */
+static long writes_so_far(void)
+{
+    char line[80];
+    long n = -1;
+    FILE *f = fopen("/proc/self/io", "r");
+
+    while (f && fgets(line, sizeof line, f))
+        sscanf(line, "syscw: %ld", &n);
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Every write but the last, and those of a half-full buffer, has what came in ten milliseconds. */
+static void lines_that_come_together_are_written_together(void **state)
+{
+    enum { LINES = 4000 };
+    struct audit *a;
+    long before, after;
+    uint64_t begun, ms;
+    struct stat st;
+    (void)state;
+
+    assert_int_equal(audit_open(path, 16 * MiB, 2, &a), 0);
+    before = writes_so_far();
+    begun = now_ns();
+    for (uint64_t i = 1; i <= LINES; i++) {
+        put(a, "one", "of many");
+        if (i % 500 == 0)
+            settled(a, i);
+    }
+    audit_close(a);
+    after = writes_so_far();
+    ms = (now_ns() - begun) / NSEC_PER_MSEC;
+    assert_int_equal(count(path, "\"one\""), LINES);
+    assert_int_equal(stat(path, &st), 0);
+    unlink(path);
+    if (before < 0)
+        skip(); /* the kernel does not count */
+    assert_in_range(after - before, 1, ms / 10 + (uint64_t)st.st_size / (128 * KiB) + 1);
+}
+
 static void it_rotates_by_size_and_keeps_so_many(void **state)
 {
     char one[80], two[80], three[80], text[900];
@@ -169,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_json_whatever_is_in_them),
+        cmocka_unit_test(lines_that_come_together_are_written_together),
         cmocka_unit_test(it_rotates_by_size_and_keeps_so_many),
         cmocka_unit_test(a_full_disk_loses_lines_and_says_so),
     };

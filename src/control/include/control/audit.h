@@ -3,8 +3,9 @@
  *
  *   {"time":"2026-01-31T12:00:00.000001Z","event":"session_open","tenant":"t","credential":"c","peer":"...","what":"mount"}
  *
- * To put a line never waits: a thread writes, and what does not fit in the buffer, or cannot be written (a full disk), is
- * dropped and counted; the next line that gets through is preceded by one that says how many are missing.
+ * To put a line never waits: a thread writes, within a few milliseconds and all that came meanwhile at once. What does not
+ * fit in the buffer, or cannot be written (a full disk), is dropped and counted; the next line that gets through is
+ * preceded by one that says how many are missing.
  */
 #ifndef CONTROL_AUDIT_H
 #define CONTROL_AUDIT_H
