@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -125,18 +127,74 @@ static void exec_it(struct daemon *d)
     run_program(argv, log);
 }
 
-/* Returns when the port answers. */
-static bool start(struct daemon *d, void (*run)(struct daemon *), pid_t *ret_pid, int port)
+/*
+ * A test that fails half-way leaves no daemon behind: PR_SET_PDEATHSIG. That looks at the thread that forked, not at the
+ * process, so one thread, which lives as long as the process, forks for all.
+ */
+static struct {
+    pthread_mutex_t lock; /* one at a time */
+    pid_t in;             /* the process that the thread is of: none of a child's */
+    sem_t wanted, done;
+    struct daemon *d;
+    void (*run)(struct daemon *);
+    pid_t pid;
+} starter = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void wait_for(sem_t *s)
+{
+    while (sem_wait(s) < 0)
+        ;
+}
+
+static void *start_all(void *arg)
 {
     pid_t self = getpid();
 
-    *ret_pid = fork();
-    if (*ret_pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails half-way leaves none behind */
-        if (getppid() == self)
-            run(d);
-        _exit(127);
+    for (;;) {
+        wait_for(&starter.wanted);
+        starter.pid = fork();
+        if (starter.pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() == self)
+                starter.run(starter.d);
+            _exit(127);
+        }
+        sem_post(&starter.done);
     }
+    return arg;
+}
+
+static pid_t start_by_thread(struct daemon *d, void (*run)(struct daemon *))
+{
+    pthread_t t;
+    pid_t pid = -1;
+
+    pthread_mutex_lock(&starter.lock);
+    if (starter.in != getpid()) {
+        sem_init(&starter.wanted, 0, 0);
+        sem_init(&starter.done, 0, 0);
+        if (pthread_create(&t, NULL, start_all, NULL) == 0) {
+            pthread_detach(t);
+            starter.in = getpid();
+        }
+    }
+    if (starter.in == getpid()) {
+        starter.d = d;
+        starter.run = run;
+        sem_post(&starter.wanted);
+        wait_for(&starter.done);
+        pid = starter.pid;
+    }
+    pthread_mutex_unlock(&starter.lock);
+    return pid;
+}
+
+/* Returns when the port answers. */
+static bool start(struct daemon *d, void (*run)(struct daemon *), pid_t *ret_pid, int port)
+{
+    *ret_pid = start_by_thread(d, run);
+    if (*ret_pid < 0)
+        return false;
     for (int i = 0; i < 600; i++) {
         if (answers(port))
             return true;
