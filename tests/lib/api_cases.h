@@ -19,5 +19,6 @@ void api_expect(struct pst_fs *fs, const char *path, const char *text);
 
 /* Runs them all; the number of failures. */
 int api_run_cases(void);
+int api_run_data_cases(void); /* of these, those that are about bytes */
 
 #endif

@@ -93,6 +93,36 @@ static void an_abandoned_read_never_lands_in_reused_memory(void **state)
 
 /* ---- changes that were given up ---- */
 
+/* A write that was begun by the caller, and cancelled. */
+static void cancel_a_write(struct pst_fs *fs, struct pst_file *f, uint8_t *bytes, size_t n)
+{
+    struct iovec iov = {bytes, n};
+    struct pst_event ev;
+    struct pst_eq *eq;
+
+    assert_int_equal(pst_eq_create(fs, 4, &eq), 0);
+    assert_int_equal(pst_aio_write(f, &iov, 1, 0, eq, &iov), 0);
+    nap(200);
+    assert_int_equal(pst_aio_cancel(eq, &iov), 1);
+    assert_int_equal(pst_eq_poll(eq, &ev, 1, 60000), 1);
+    assert_int_equal(ev.result, -ECANCELED);
+    pst_eq_destroy(eq);
+}
+
+/* A rename onto the file's name that is given up, and the file made anew after it. */
+static struct pst_file *give_up_a_rename(struct pst_fs *fs)
+{
+    struct pst_file *f;
+    int r;
+
+    api_put(fs, "/a", "old");
+    assert_int_equal(pst_rename(fs, "/a", "/f", 0), -ETIMEDOUT);
+    while ((r = pst_open(fs, "/f", O_CREAT | O_WRONLY | O_TRUNC, 0644, &f)) == -ETIMEDOUT)
+        nap(50);
+    assert_int_equal(r, 0);
+    return f;
+}
+
 /* The server holds the first change back for longer than the client waits; what the client does next is what stays. */
 static void what_was_given_up_does_not_come_after_a_later_change(void **state)
 {
@@ -112,37 +142,19 @@ static void what_was_given_up_does_not_come_after_a_later_change(void **state)
             continue;
         assert_true(daemon_start(&d, program, (const char *[]){"--filter", slow[kind], NULL}));
         fs = connect_at(d.base, "late", 500);
-        if (kind < 3) {
-            f = api_open_new(fs, "/f", kind == 2 ? O_DIRECT : 0);
-            if (kind == 2) { /* a write that was begun by the caller, and cancelled */
-                struct iovec iov = {old, n};
-                struct pst_event ev;
-                struct pst_eq *eq;
-                assert_int_equal(pst_eq_create(fs, 4, &eq), 0);
-                assert_int_equal(pst_aio_write(f, &iov, 1, 0, eq, &iov), 0);
-                nap(200);
-                assert_int_equal(pst_aio_cancel(eq, &iov), 1);
-                assert_int_equal(pst_eq_poll(eq, &ev, 1, 60000), 1);
-                assert_int_equal(ev.result, -ECANCELED);
-                pst_eq_destroy(eq);
-            } else {
-                pst_pwrite(f, old, n, 0);
-                assert_int_equal(pst_fsync(f), -ETIMEDOUT);
-            }
-            while (pst_pwrite(f, new, n, 0) != (int64_t)n || pst_fsync(f) != 0)
-                nap(50);
-            assert_int_equal(pst_close(f), 0);
+        if (kind == 3) {
+            f = give_up_a_rename(fs);
+        } else if (kind == 2) {
+            f = api_open_new(fs, "/f", O_DIRECT);
+            cancel_a_write(fs, f, old, n);
         } else {
-            int r;
-            api_put(fs, "/a", "old");
-            assert_int_equal(pst_rename(fs, "/a", "/f", 0), -ETIMEDOUT);
-            while ((r = pst_open(fs, "/f", O_CREAT | O_WRONLY | O_TRUNC, 0644, &f)) == -ETIMEDOUT)
-                nap(50);
-            assert_int_equal(r, 0);
-            while (pst_pwrite(f, new, n, 0) != (int64_t)n || pst_fsync(f) != 0)
-                nap(50);
-            assert_int_equal(pst_close(f), 0);
+            f = api_open_new(fs, "/f", 0);
+            pst_pwrite(f, old, n, 0);
+            assert_int_equal(pst_fsync(f), -ETIMEDOUT);
         }
+        while (pst_pwrite(f, new, n, 0) != (int64_t)n || pst_fsync(f) != 0)
+            nap(50);
+        assert_int_equal(pst_close(f), 0);
         nap(700);
         other = connect_at(d.base, "late", 0);
         assert_int_equal(pst_open(other, "/f", O_RDONLY, 0, &f), 0);

@@ -73,10 +73,31 @@ static inline void model_write(struct file *f, uint64_t offset, const uint8_t *p
     f->size = max_u64(f->size, offset + n);
 }
 
+/* A whole chunk of the file, on the store and on the model. */
+static inline void replace_chunk(struct pst_queue *q, struct file *f, uint64_t number, uint64_t seed, uint8_t *buf)
+{
+    uint64_t chunk = nx_c->info.props.chunk_size, offset = number * chunk, length = min_u64(chunk, OWN_MAX - offset);
+    struct iovec v = {.iov_base = buf, .iov_len = length};
+    struct pst_op op = {.kind = PST_OP_CHUNK_REPLACE,
+                        .cont = nx_c,
+                        .ino = f->ino,
+                        .iov = &v,
+                        .iovcnt = 1,
+                        .offset = number,
+                        .length = length,
+                        .flags = PST_OPF_GROW,
+                        .new_size = offset + length,
+                        .version = PST_VERSION_ANY};
+
+    dx_fill(buf, length, seed);
+    assert_int_equal(pst_queue_run(q, &op), (int64_t)length);
+    model_write(f, offset, buf, length);
+}
+
 /* One operation that is alone on its file: on the store if q is not NULL, and on the model. */
 static inline void alone(struct pst_queue *q, struct file *f, struct rng *r, int kind, uint8_t *buf)
 {
-    uint64_t offset, length, size, seed = rng_u64(r), chunk = q ? nx_c->info.props.chunk_size : 0;
+    uint64_t offset, length, size, seed = rng_u64(r);
     struct iovec v = {.iov_base = buf};
     struct pst_op op = {.cont = nx_c, .ino = f->ino, .iov = &v, .iovcnt = 1};
     struct pst_attr in;
@@ -126,18 +147,8 @@ static inline void alone(struct pst_queue *q, struct file *f, struct rng *r, int
         f->size = size;
         break;
     case DO_REPLACE:
-        if (!q)
-            break; /* not used where the model runs by itself */
-        op.kind = PST_OP_CHUNK_REPLACE;
-        op.offset = offset / chunk;
-        length = min_u64(chunk, OWN_MAX - op.offset * chunk);
-        dx_fill(buf, length, seed);
-        op.length = v.iov_len = length;
-        op.flags = PST_OPF_GROW;
-        op.new_size = op.offset * chunk + length;
-        op.version = PST_VERSION_ANY;
-        assert_int_equal(pst_queue_run(q, &op), (int64_t)length);
-        model_write(f, op.offset * chunk, buf, length);
+        if (q) /* not used where the model runs by itself */
+            replace_chunk(q, f, offset / nx_c->info.props.chunk_size, seed, buf);
         break;
     case DO_FSYNC:
         op.kind = PST_OP_FSYNC;
