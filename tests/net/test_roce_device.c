@@ -509,6 +509,7 @@ static void a_thousand_queue_pairs_work(void **state)
     struct uroce_config ca = {.addresses = "10.77.0.1"}, cb = {.addresses = "10.77.0.2"};
     open_both(&ca, &cb);
     node_fill(&a, 77);
+    node_timeout = 17; /* half a second: one thread serves all of them, on a busy machine and with sanitizers slowly */
     for (int i = 0; i < QPS; i++) {
         qa[i] = node_qp(&a, UROCE_QPT_RC, 2);
         qb[i] = node_qp(&b, UROCE_QPT_RC, 2);
@@ -521,6 +522,7 @@ static void a_thousand_queue_pairs_work(void **state)
         node_wait(&a, &b, 1, &wc);
         assert_int_equal(wc.status, UROCE_WC_SUCCESS);
     }
+    node_timeout = 12;
     assert_memory_equal(a.buf, b.buf, QPS * 8192);
     for (int i = 0; i < QPS; i++) {
         assert_int_equal(uroce_qp_destroy(qa[i]), 0);
