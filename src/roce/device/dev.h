@@ -176,6 +176,7 @@ struct uroce_device {
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
     atomic_uint_fast64_t deadline;  /* as of the last drive */
     atomic_bool helper_drives;      /* the device's own thread has or wants the lock */
+    atomic_int wanted;              /* callers of dev_lock that wait: whoever drives lets them go first */
     atomic_int waiters;             /* threads that sleep on the ports themselves (native wait) */
     pthread_mutex_t bells_lock;
     struct list bells; /* struct uroce_qp and struct uroce_srq users whose queue the engine has to look at */

@@ -141,10 +141,22 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
         dev_thread_wake(dev);
 }
 
+/*
+ * A mutex is not fair: a thread that drives without a pause has it again before whoever was woken for it. So that one goes
+ * first, and drives in our place when it unlocks.
+ */
+static bool gives_way(struct uroce_device *dev)
+{
+    if (!atomic_load(&dev->wanted))
+        return false;
+    atomic_store(&dev->pending, true);
+    return true;
+}
+
 static bool drive_once(struct uroce_device *dev, enum dev_hand hand)
 {
     dev_uncancelled();
-    if (pthread_mutex_trylock(&dev->lock))
+    if (gives_way(dev) || pthread_mutex_trylock(&dev->lock))
         return false;
     atomic_store(&dev->pending, false);
     if (hand != DEV_OTHER)
@@ -224,14 +236,16 @@ void dev_drive_polled(struct uroce_device *dev)
         return;
     }
     atomic_store_explicit(&dev->polled_ns, now_ns(), memory_order_relaxed);
-    if (atomic_load(&dev->helper_drives))
+    if (atomic_load(&dev->helper_drives) || atomic_load(&dev->wanted))
         sched_yield();
 }
 
 void dev_lock(struct uroce_device *dev)
 {
     int state = dev_cancel_off();
+    atomic_fetch_add(&dev->wanted, 1);
     pthread_mutex_lock(&dev->lock);
+    atomic_fetch_sub(&dev->wanted, 1);
     dev->cancel_state = state;
 }
 
