@@ -5,14 +5,17 @@
 #include "base/util.h"
 #include "lib/netns.h"
 #include "roce/device_holder.h"
+#include "uroce/cm.h"
 #include "uroce_node.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -228,6 +231,59 @@ static void processes_share_an_address_and_outlive_the_holder(void **state)
     }
 }
 
+struct binding {
+    struct uroce_cm_id *id;
+    struct uroce_cm_addr at;
+    int result;
+    atomic_bool begun, done;
+};
+
+static void *bind_it(void *arg)
+{
+    struct binding *b = arg;
+    atomic_store(&b->begun, true);
+    b->result = uroce_cm_bind(b->id, &b->at, 0);
+    atomic_store(&b->done, true);
+    return NULL;
+}
+
+/* A port is asked for while the holder is stopped: whoever asks waits, five seconds, and no other thread of the device. */
+static void a_holder_that_does_not_answer_holds_up_no_data(void **state)
+{
+    (void)state;
+    struct uroce_cm_channel *ch;
+    struct binding b = {0};
+    struct peer p;
+    struct uroce_wc wc;
+    pthread_t t;
+    char how;
+    start_server(&p, 0);
+    connect_client(&p);
+    write_all(&p, 1);
+    assert_int_equal(uroce_query_gid(p.node.dev, 0, &b.at.gid), 0);
+    assert_int_equal(uroce_cm_channel_create(&ch), 0);
+    assert_int_equal(uroce_cm_id_create(p.node.dev, ch, UROCE_CM_TCP, NULL, &b.id), 0);
+    pid_t worker = holder_pid(1);
+    assert_true(worker > 1 && kill(worker, SIGSTOP) == 0);
+    assert_int_equal(pthread_create(&t, NULL, bind_it, &b), 0);
+    while (!atomic_load(&b.begun))
+        poll(NULL, 0, 1);
+    poll(NULL, 0, 300); /* it waits for the answer by now */
+    node_write_key(&p.node, p.qp, 4096, p.ticket.addr, p.ticket.rkey);
+    node_wait(&p.node, NULL, 1, &wc);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    assert_false(atomic_load(&b.done));
+    pthread_join(t, NULL);
+    assert_int_equal(b.result, -ENOTCONN);
+    assert_int_equal(kill(worker, SIGCONT), 0);
+    assert_int_equal(uroce_cm_bind(b.id, &b.at, 0), 0);
+    assert_int_equal(uroce_cm_id_destroy(b.id), 0);
+    assert_int_equal(uroce_cm_channel_destroy(ch), 0);
+    end_server(&p, &how);
+    assert_int_equal(uroce_qp_destroy(p.qp), 0);
+    node_close(&p.node);
+}
+
 static pid_t start_system_holder(const char *program)
 {
     struct sockaddr_un name;
@@ -401,10 +457,13 @@ static void an_answer_to_an_earlier_request_is_not_taken_for_this_ones(void **st
     assert_int_equal(holder_client_join(&c, err, sizeof err), 0);
     assert_int_equal(c.slot, 5);
     unsigned before = descriptors();
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(holder_client_bind(&c, &b), 0);
-        holder_client_unbind(&c, &b);
+        assert_int_equal(holder_client_bind(&c, &b, &lock), 0);
+        holder_client_unbind(&c, &b, &lock);
     }
+    pthread_mutex_unlock(&lock);
     assert_int_equal(descriptors(), before);
     holder_client_leave(&c);
     int status;
@@ -425,6 +484,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_systems_holder_serves_the_processes_of_all_users), /* first: an address has one holder */
         cmocka_unit_test(processes_share_an_address_and_outlive_the_holder),
+        cmocka_unit_test(a_holder_that_does_not_answer_holds_up_no_data),
         cmocka_unit_test(another_users_process_is_refused_with_a_reason),
         cmocka_unit_test(garbage_does_not_harm_the_holder),
         cmocka_unit_test(an_answer_to_an_earlier_request_is_not_taken_for_this_ones),

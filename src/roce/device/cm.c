@@ -38,11 +38,16 @@ int uroce_cm_id_create(struct uroce_device *dev, struct uroce_cm_channel *ch, en
     return 0;
 }
 
-static void release_port(struct uroce_cm_id *id)
+/* With dev->lock, which is free while the holder answers: others go on, and nothing that can change is in hand. */
+static int tell_holder(struct uroce_device *dev, const struct holder_bind *b, bool bind)
 {
-    if (id->held.n)
-        holder_client_unbind(&id->dev->holder, &id->held);
-    id->held.n = 0;
+    int state = dev->cancel_state, r = 0;
+    if (bind)
+        r = holder_client_bind(&dev->holder, b, &dev->lock);
+    else
+        holder_client_unbind(&dev->holder, b, &dev->lock);
+    dev->cancel_state = state;
+    return r;
 }
 
 /* dev->lock held. */
@@ -51,7 +56,6 @@ static void destroy(struct uroce_cm_id *id, struct list *orphans)
     cm_id_free(id->cm, now_ns());
     cm_late_forget(id->dev, id);
     cm_channel_forget(id->channel, id, orphans);
-    release_port(id);
     cm_channel_use(id->channel, id->dev, false);
     atomic_fetch_sub(&id->dev->objects, 1);
     free(id);
@@ -66,12 +70,17 @@ int uroce_cm_id_destroy(struct uroce_cm_id *id)
         return r;
     list_init(&orphans);
     dev_lock(dev);
+    struct holder_bind held = id->held; /* those that a listener was asked for have none */
+    atomic_fetch_add(&dev->objects, 1); /* the device stays while the holder answers */
     destroy(id, &orphans);
     for (struct list *l; (l = list_pop_front(&orphans));) {
         struct cm_item *i = container_of(l, struct cm_item, link);
         destroy(i->e.id, &orphans);
         free(i);
     }
+    if (held.n)
+        tell_holder(dev, &held, false);
+    atomic_fetch_sub(&dev->objects, 1);
     dev_unlock_settled(dev);
     return 0;
 }
@@ -120,7 +129,7 @@ static int hold_port(struct uroce_cm_id *id, const struct cm_info *info, unsigne
     }
     if (!b.n)
         return 0;
-    int r = holder_client_bind(&dev->holder, &b);
+    int r = tell_holder(dev, &b, true);
     if (!r)
         id->held = b;
     return r;

@@ -19,6 +19,7 @@
 #define START_NS (5 * NSEC_PER_SEC) /* for a holder to come up */
 #define ANSWER_S 5
 #define RETRY_NS (100 * NSEC_PER_MSEC)
+#define WAKE_MS  20 /* an answer that another thread has read is noticed by then */
 #define LOOK_NS  NSEC_PER_MSEC /* packets to QPN 1 are rare: a busy poller looks for them no more often than that */
 
 extern char **environ;
@@ -161,6 +162,59 @@ static int ask(int sock, struct holder_client *c, struct holder_msg *m, int *ret
     }
 }
 
+/* One of ask_meanwhile, under the lock. */
+struct question {
+    struct list link;
+    uint32_t type, seq;
+    bool answered;
+    int status;
+};
+
+/* Lock held. Reads what the holder has sent: packets are kept, answers go to their questions. -EAGAIN: nothing more now. */
+static int hear(struct holder_client *c)
+{
+    struct holder_msg m;
+    int fd, r;
+    while (!(r = holder_recv(c->sock, MSG_DONTWAIT, &m, &fd))) {
+        if (fd >= 0)
+            close(fd);
+        if (m.type == HOLDER_PACKET)
+            keep_waiting(c, &m);
+        list_for_each (it, &c->questions) {
+            struct question *q = list_entry(it, struct question, link);
+            if (q->type == m.type && q->seq == m.seq) {
+                q->answered = true;
+                q->status = m.status;
+            }
+        }
+    }
+    return r;
+}
+
+/*
+ * As ask, with the lock free while the answer is awaited. Whoever asks reads for all, and until then nobody else does
+ * (holder_client_packet), so the socket stays.
+ */
+static int ask_meanwhile(struct holder_client *c, struct holder_msg *m, pthread_mutex_t *lock)
+{
+    struct question q = {.type = m->type, .seq = ++c->seq};
+    uint64_t end = now_ns() + ANSWER_S * NSEC_PER_SEC;
+    m->seq = q.seq;
+    int r = holder_send(c->sock, m, -1);
+    list_push_back(&c->questions, &q.link);
+    while (!r && !q.answered) {
+        struct pollfd p = {.fd = c->sock, .events = POLLIN};
+        pthread_mutex_unlock(lock);
+        poll(&p, 1, WAKE_MS);
+        pthread_mutex_lock(lock);
+        r = hear(c);
+        if (r == -EAGAIN && now_ns() < end)
+            r = 0;
+    }
+    list_del(&q.link);
+    return q.answered ? q.status : r;
+}
+
 static int join_once(struct holder_client *c, char *err, size_t err_size)
 {
     int s = find(&c->system, err, err_size);
@@ -182,6 +236,7 @@ static int join_once(struct holder_client *c, char *err, size_t err_size)
 int holder_client_join(struct holder_client *c, char *err, size_t err_size)
 {
     *c = (struct holder_client){.sock = -1};
+    list_init(&c->questions);
     const char *off = secure_getenv("UROCE_HOLDER");
     if (off && strcmp(off, "off") == 0)
         return -ENOENT;
@@ -204,14 +259,13 @@ int holder_client_socket(struct holder_client *c, const struct port_addr *addr, 
     return fd;
 }
 
-int holder_client_bind(struct holder_client *c, const struct holder_bind *b)
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_BIND, .len = sizeof *b};
-    int fd = -1;
     if (c->sock < 0)
         return -ENOTCONN;
     memcpy(m.data, b, sizeof *b);
-    int r = ask(c->sock, c, &m, &fd);
+    int r = ask_meanwhile(c, &m, lock);
     if (r == -EAGAIN) { /* it may do so later, when nobody knows any more: its answer is for nobody */
         m = (struct holder_msg){.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .seq = ++c->seq, .len = sizeof *b};
         memcpy(m.data, b, sizeof *b);
@@ -220,13 +274,12 @@ int holder_client_bind(struct holder_client *c, const struct holder_bind *b)
     return r == -EPIPE || r == -ECONNRESET || r == -EAGAIN ? -ENOTCONN : r;
 }
 
-void holder_client_unbind(struct holder_client *c, const struct holder_bind *b)
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .len = sizeof *b};
-    int fd = -1;
     memcpy(m.data, b, sizeof *b);
     if (c->sock >= 0)
-        ask(c->sock, c, &m, &fd);
+        ask_meanwhile(c, &m, lock);
 }
 
 /* After the holder's death: the same slot again. Its answer is taken by holder_client_packet. */
@@ -254,7 +307,7 @@ bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_m
         memmove(c->waiting->m, c->waiting->m + 1, (size_t)--c->waiting->n * sizeof *ret);
         return true;
     }
-    if (now < c->next_look_ns)
+    if (now < c->next_look_ns || !list_empty(&c->questions))
         return false;
     if (c->sock < 0)
         come_back(c, now);

@@ -18,8 +18,10 @@
 #ifndef ROCE_DEVICE_HOLDER_H
 #define ROCE_DEVICE_HOLDER_H
 
+#include "base/list.h"
 #include "port/port.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -86,6 +88,7 @@ struct holder_client {
     bool system;
     uint64_t next_try_ns, next_look_ns;
     struct holder_waiting *waiting; /* packets that came while an answer was awaited */
+    struct list questions;          /* that wait for their answers with the lock free */
 };
 
 /*
@@ -95,9 +98,12 @@ struct holder_client {
 int holder_client_join(struct holder_client *c, char *err, size_t err_size);
 /* The socket of the slot for an address. -errno and a line in err. */
 int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size);
-/* -EADDRINUSE: another process has it on one of the addresses; -ENOTCONN: the holder is not there now. */
-int holder_client_bind(struct holder_client *c, const struct holder_bind *b);
-void holder_client_unbind(struct holder_client *c, const struct holder_bind *b);
+/*
+ * Called with the lock held that guards c; it is free while the answer is awaited, so that a holder that does not answer
+ * stops nobody else. -EADDRINUSE: another process has it on one of the addresses; -ENOTCONN: the holder is not there now.
+ */
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock);
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock);
 /* The next packet that the holder passed on: true. Joins again when the holder is back. Never blocks. */
 bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_msg *ret);
 void holder_client_leave(struct holder_client *c);
