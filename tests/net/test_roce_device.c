@@ -546,6 +546,9 @@ static void a_device_with_objects_left_is_not_closed(void **state)
     assert_int_equal(uroce_channel_destroy(a.channel), -EBUSY);
     assert_int_equal(uroce_qp_destroy(qp), 0);
     node_close(&a);
+    int cancelled;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &cancelled);
+    assert_int_equal(cancelled, PTHREAD_CANCEL_ENABLE); /* as it was before */
 }
 
 /* The address is taken: a clear message, and nothing left open. */

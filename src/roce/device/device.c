@@ -202,7 +202,7 @@ static void teardown(struct uroce_device *dev)
     if (dev->cm) { /* the last words of connections */
         dev_lock(dev);
         dev_work(dev, now_ns(), DEV_OTHER);
-        pthread_mutex_unlock(&dev->lock);
+        dev_unlock(dev);
     }
     dev_thread_stop(dev);
     dev_cm_close(dev);
