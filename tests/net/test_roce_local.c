@@ -267,7 +267,7 @@ static void impairment_and_capture_work_on_it(void **state)
     struct uroce_config cfg = {.impair = rules, .seed = 3, .capture = path};
     struct peer_opts o = {.len = LEN, .cfg = {.impair = rules, .seed = 4}};
     begin(&p, &o, &cfg, true);
-    peer_connect(&p, qp, UROCE_MTU_1024, 10);
+    peer_connect(&p, qp, UROCE_MTU_1024, TIMEOUT);
     assert_true(moves(&p, qp, true));
     for (int i = 0; i < 10; i++)
         one_size(&p, 10u + (uint32_t)i * 200000, 0);
