@@ -151,6 +151,7 @@ struct fab_shard {
 
     struct list conns, connecting, lingering, closing, retry, mrs;
     int broken;                    /* -errno: the completion or event queue failed */
+    uint64_t fetched;              /* bytes of RMA reads since the last look for completions */
     uint64_t events, armed_events; /* handled; as of the last fab_arm */
     uint64_t eq_read_ns, eq_reads;
     bool eq_due;          /* something lies in the event queue */

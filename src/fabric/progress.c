@@ -4,7 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-#define BATCH       64
+#define BATCH         64
+#define FETCH_AT_ONCE (1u << 20)
 #define EQ_EVERY_NS NSEC_PER_MSEC /* connection events are looked for this often while data flows */
 /*
  * An event queue whose descriptor stays readable without an event (out of descriptors: accept fails again and again)
@@ -65,7 +66,7 @@ static int cq_error(struct fab_shard *s)
     return 1;
 }
 
-int fab_cq_events(struct fab_shard *s, int max)
+static int some_events(struct fab_shard *s, int max)
 {
     struct fi_cq_msg_entry e[BATCH];
     ssize_t n = fi_cq_read(s->cq, e, (size_t)(max < BATCH ? max : BATCH));
@@ -80,6 +81,24 @@ int fab_cq_events(struct fab_shard *s, int max)
     if (n < 0)
         s->broken = (int)n > -FI_ERRNO_OFFSET ? fab_errno(n) : -EIO;
     return (int)n;
+}
+
+/*
+ * verbs over shared memory copies what it fetches while it looks for completions: one at a time, and not too much at
+ * once, so that the store has work while more is copied.
+ */
+int fab_cq_events(struct fab_shard *s, int max)
+{
+    int all = 0, n = 1;
+
+    if (s->f->tcp_like)
+        return some_events(s, max);
+    s->fetched = 0;
+    while (n > 0 && all < max && s->fetched < FETCH_AT_ONCE) {
+        n = some_events(s, 1);
+        all += n > 0 ? n : 0;
+    }
+    return n < 0 ? n : all;
 }
 
 /* ---- progress ---- */

@@ -74,10 +74,12 @@ void fab_rma_done(struct fab_rma *r, int err)
 
         for (uint32_t i = 0; i < r->iovcnt; i++)
             bytes += r->iov[i].iov_len;
-        if (r->write)
+        if (r->write) {
             c->stats.rma_bytes_out += bytes;
-        else
+        } else {
             c->stats.rma_bytes_in += bytes;
+            c->s->fetched += bytes;
+        }
     }
     r->fn(r, err);
 }

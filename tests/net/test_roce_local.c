@@ -357,6 +357,54 @@ static void a_stopped_peer_holds_up_nobody_and_goes_on(void **state)
     finish();
 }
 
+/* READs of a mebibyte in one post. */
+static void post_reads(int n, const struct peer *p)
+{
+    struct uroce_sge s[8];
+    struct uroce_send_wr wr[8];
+    const struct uroce_send_wr *bad;
+    for (int i = 0; i < n; i++) {
+        s[i] = (struct uroce_sge){(uintptr_t)me.buf + ((size_t)i << 20), 1u << 20, uroce_mr_lkey(me.mr)};
+        wr[i] = (struct uroce_send_wr){.next = i + 1 < n ? &wr[i + 1] : NULL,
+                                       .sg_list = &s[i],
+                                       .num_sge = 1,
+                                       .opcode = UROCE_WR_RDMA_READ,
+                                       .wr.rdma = {p->addr + ((size_t)i << 20), p->rkey}};
+    }
+    assert_int_equal(uroce_post_send(qp, wr, &bad), 0);
+}
+
+/* What was asked for is all there; then the program has the first of it while the others are still to be copied. */
+static void a_poll_returns_what_is_there_before_it_copies_much_more(void **state)
+{
+    (void)state;
+    enum { N = 8 };
+    struct peer p;
+    struct peer_opts o = {.len = LEN};
+    struct uroce_wc wc[N];
+    int got = 0, n = 0;
+    begin(&p, &o, &(struct uroce_config){.no_thread = true}, false);
+    peer_connect(&p, qp, UROCE_MTU_1024, 18);
+    peer_do(&p, PEER_FILL, 31, 0, 0, 0);
+    while (!node_by_shm(qp) || peer_do(&p, PEER_SHM, 0, 0, 0, 0).ret != 1)
+        uroce_poll_cq(me.cq, 0, wc);
+    post_reads(1, &p); /* the link has learnt of large packets */
+    assert_int_equal(await().status, UROCE_WC_SUCCESS);
+    peer_stop(&p); /* nothing comes while this posts */
+    post_reads(N, &p);
+    assert_int_equal(kill(p.pid, SIGCONT), 0);
+    peer_do(&p, PEER_CRC, 0, LEN, 0, 0); /* its helper thread has answered meanwhile, or answers later: all the better */
+    for (; got < N; got += n) {
+        n = uroce_poll_cq(me.cq, N, wc);
+        assert_in_range(n, 0, 2);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(wc[i].status, UROCE_WC_SUCCESS);
+    }
+    assert_int_equal(crc_of(&p, 0, N << 20), crc32c(0, me.buf, N << 20));
+    peer_end(&p);
+    finish();
+}
+
 /* After a region's end not a byte of it changes, nor is one read from it, whatever was on its way. */
 static void memory_that_is_deregistered_is_let_alone(void **state)
 {
@@ -462,6 +510,7 @@ int main(void)
         T(impairment_and_capture_work_on_it),
         T(a_killed_peer_ends_its_queue_pair_alone),
         T(a_stopped_peer_holds_up_nobody_and_goes_on),
+        T(a_poll_returns_what_is_there_before_it_copies_much_more),
         T(memory_that_is_deregistered_is_let_alone),
         T(a_region_that_ends_at_the_sender_sends_no_other_bytes),
         T(memory_of_the_allocator_comes_and_goes),

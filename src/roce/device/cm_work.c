@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define DRAIN_BURSTS 32 /* of each port, before a message is looked at */
+#define DRAIN_LINKS  512
 
 /* From the engine's receive path: copied, and looked at when the ports are empty. */
 void dev_cm_mad(struct uroce_device *dev, const struct qp_path *from, const struct wire_pkt *pkt)
@@ -58,7 +59,7 @@ bool dev_cm_in(struct uroce_device *dev, uint64_t now)
         for (int k = 0; k < DRAIN_BURSTS && dev->cm_nmads < DEV_CM_MADS / 2; k++)
             if (dev_rx(dev, i, now) < DEV_BURST)
                 break;
-    for (int k = 0, got = 0; dev->nlinks && k < DRAIN_BURSTS && dev_links_rx(dev, now, &got); k++)
+    for (int k = 0, got = 0; dev->nlinks && k < DRAIN_LINKS && dev_links_rx(dev, now, &got); k++)
         ;
     for (; n; n--) {
         struct dev_cm_mad m = dev->cm_mads[dev->cm_head];

@@ -31,6 +31,7 @@
 #define DEV_LINGER_NS     100000u   /* so long the helper thread waits awake for more of one, */
 #define DEV_LINGER_MAX_NS 1000000u  /* and looks for other work after that */
 #define DEV_ROUNDS        16        /* bursts of one drive: then others may have the device */
+#define DEV_COPIED        (1u << 20) /* bytes by links after which a poll returns what it has */
 #define DEV_STAND_BACK_NS 1000000u  /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       512       /* messages of the communication manager that wait; more are lost, as on a wire */
 #define DEV_COLD_NS       10000000u /* an address that nothing came to or went from for so long */
@@ -113,6 +114,7 @@ struct dev_link {
     uint32_t users; /* queue pairs */
     uint64_t idle_ns;
     uint8_t id;                /* as qp_path.port_id */
+    uint8_t large;             /* large packets came lately */
     bool ready, full, offered; /* offered: the peer has been told of all our memory */
 };
 
@@ -196,7 +198,8 @@ struct uroce_device {
     struct list hellos; /* struct dev_hello */
     uint64_t hello_due; /* not after the first deadline of them */
     struct dev_link *links[DEV_LINKS_MAX];
-    int nlinks; /* all from there on are NULL */
+    int nlinks;      /* all from there on are NULL */
+    uint64_t copied; /* bytes that came by them in this drive */
     struct dev_meet meet;
     int links_fd;            /* an epoll of the links' and the rendezvous' descriptors */
     atomic_bool links_ready; /* a sleeper saw that it has something */

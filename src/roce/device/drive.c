@@ -116,8 +116,10 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
     uint64_t begun = now_ns(); /* under the lock: the engine's time never goes back */
     if (hand == DEV_POLL)
         atomic_store_explicit(&dev->polled_ns, begun, memory_order_relaxed);
+    dev->copied = 0;
     bool more = dev_work(dev, begun, hand);
-    for (int i = 1; i < DEV_ROUNDS && more; i++) {
+    bool polled = hand == DEV_POLL || hand == DEV_WOKEN;
+    for (int i = 1; i < DEV_ROUNDS && more && !(polled && dev->copied >= DEV_COPIED); i++) {
         atomic_store(&dev->unfinished, true);
         more = dev_work(dev, now_ns(), hand);
     }

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define LINK_BURST   16 /* packets of one recv: each may be a mebibyte */
+#define LINK_BURST   16 /* packets of one recv */
+#define LARGE        (64u << 10)
 #define LINK_IDLE_NS NSEC_PER_SEC
 
 static bool same_gid(const union uroce_gid *a, const union uroce_gid *b)
@@ -193,6 +194,26 @@ static void forget_offers(struct uroce_device *dev, const struct dev_link *l)
         container_of(m, struct dev_mem, link)->offered &= ~(1ull << (l->id - DEV_ADDRESSES_MAX));
 }
 
+/*
+ * Packets of a link: each may be a mebibyte to copy. As long as such come, one at a time, so that a program that polls
+ * has what is complete before more is copied (dev->copied).
+ */
+static int take_some(struct uroce_device *dev, struct dev_link *l, uint64_t now, bool *add_to_more)
+{
+    int max = l->large ? 1 : LINK_BURST;
+    int n = port_recv(l->port.port, now, dev->rx, max);
+    for (int i = 0; i < n; i++) {
+        if (dev->rx[i].remote_len >= LARGE)
+            l->large = LINK_BURST;
+        else if (l->large)
+            l->large--;
+        dev->copied += dev->rx[i].remote_len;
+        dev_take(dev, &l->port, l->id, &dev->rx[i], now);
+    }
+    *add_to_more |= n == max;
+    return n;
+}
+
 bool dev_links_rx(struct uroce_device *dev, uint64_t now, int *add_to)
 {
     bool look = dev_take_flag(&dev->links_ready), more = false;
@@ -202,10 +223,7 @@ bool dev_links_rx(struct uroce_device *dev, uint64_t now, int *add_to)
             continue;
         if (look)
             port_shm_look(l->shm);
-        int n = port_recv(l->port.port, now, dev->rx, LINK_BURST);
-        for (int k = 0; k < n; k++)
-            dev_take(dev, &l->port, l->id, &dev->rx[k], now);
-        more |= n == LINK_BURST;
+        int n = take_some(dev, l, now, &more);
         *add_to += n > 0 ? n : 0;
         if (n >= 0 && !l->ready && port_shm_ready(l->shm) == 1) {
             l->ready = true;
