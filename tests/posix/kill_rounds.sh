@@ -14,11 +14,6 @@ export HOME=$T GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_C
 mkdir "$T/tree"
 python3 "$work" tree "$T/tree"
 
-again() {
-    "$PENSTOCK" serve --dev "$T/server-store" --listen "$SERVER" --metrics off >>"$T/server.log" 2>&1 &
-    SERVER_PID=$!
-    PIDS+=("$SERVER_PID")
-}
 
 # hit VICTIM: kills it
 hit() {
@@ -27,7 +22,7 @@ hit() {
         kill -9 "$SERVER_PID"
         wait "$SERVER_PID" 2>/dev/null || true
         sleep "0.$((RANDOM % 8))"
-        again ;;
+        serve_store ;;
     mount) kill -9 "$(serving_pid "$MNT")" ;;
     client) kill -9 -- "-$client" 2>/dev/null || true ;;
     esac
