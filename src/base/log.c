@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/trace.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -71,6 +72,8 @@ void log_write(enum log_level level, const char *component, const char *fmt, ...
     va_list ap;
     int n = snprintf(line, sizeof line, "%s: %s: ", component, level_names[level]);
 
+    if (trace_current())
+        n += snprintf(line + n, sizeof line - (size_t)n, "request %012llx: ", (unsigned long long)trace_current());
     va_start(ap, fmt);
     vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     va_end(ap);

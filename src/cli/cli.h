@@ -49,7 +49,8 @@ struct cli_cmd {
 
 /* Tables of the files of this folder, each ended by a NULL name. */
 extern const struct cli_cmd cmds_serve[], cmds_mount[], cmds_admin[], cmds_files[], cmds_copy[], cmds_check[],
-    cmds_store[], cmds_status[], cmds_tar[], cmds_bench[], cmds_tls[], cmds_bundle[], cmds_filter[], cmds_top[];
+    cmds_store[], cmds_status[], cmds_tar[], cmds_bench[], cmds_tls[], cmds_bundle[], cmds_filter[], cmds_top[],
+    cmds_tenant[];
 
 /* Ended by an entry whose name is NULL. */
 #define OPTS_MAX 64
@@ -108,6 +109,11 @@ int cli_add_filter(void *target, const char *name, const char *value, char *err,
             cli_add_filter                                                                                             \
     }
 void cli_conn_options(const struct cli_conn *k, struct pst_options *ret);
+/* An option, or the environment variable that stands in for it. */
+static inline const char *cli_or_env(const char *value, const char *name)
+{
+    return value ? value : getenv(name);
+}
 /* The exit code when connecting failed: a wrong filter is wrong usage. */
 int cli_connect_code(const struct cli_conn *k, int err);
 

@@ -109,6 +109,8 @@ static int fill(struct archive *a, const struct cli_url *u, const struct cli_con
         r = add_json(a, "status.json", status_json(u, k, &ignored));
     if (r == 0 && ignored == EXIT_OK) /* else the same would be told twice */
         r = add_json(a, "metrics.json", metrics_json(u, k, &ignored));
+    if (r == 0 && ignored == EXIT_OK && cli_is_remote(u))
+        r = add_json(a, "tenants.json", tenants_json(u, k, NULL, &ignored));
     if (r == 0 && config)
         r = add_config(a, config);
     if (r == 0 && log) {
@@ -170,7 +172,8 @@ static int run_version(const struct cli_cmd *cmd, int argc, char **argv)
 }
 
 const struct cli_cmd cmds_bundle[] = {
-    {"support-bundle", "URL FILE.tar.gz", "Packs what helps to understand a problem, without secrets", NULL,
+    {"support-bundle", "URL FILE.tar.gz", "Packs what helps to understand a problem with a server or an agent, without secrets",
+     "Status (of an agent: with its server's state), metrics, tenants, versions, configuration and log.",
      run_bundle},
     {"version", "", "Shows the version", NULL, run_version},
     {0},

@@ -89,10 +89,10 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
     o.supervise = !no_supervisor && o.supervise;
     o.max_threads = (uint32_t)min_u64(threads, 256);
     o.client.write_behind = write_behind;
-    o.client.token_file = k.token_file;
-    o.client.ca_file = k.ca;
-    o.client.cert_file = k.cert;
-    o.client.key_file = k.key;
+    o.client.token_file = cli_or_env(k.token_file, "PENSTOCK_TOKEN_FILE");
+    o.client.ca_file = cli_or_env(k.ca, "PENSTOCK_CA_FILE");
+    o.client.cert_file = cli_or_env(k.cert, "PENSTOCK_CERT_FILE");
+    o.client.key_file = cli_or_env(k.key, "PENSTOCK_KEY_FILE");
     o.client.insecure = k.insecure;
     o.client.require_rdma = k.require_rdma;
     o.client.provider = k.provider;

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include "base/err.h"
+#include "base/trace.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -82,6 +83,7 @@ static void reload(const struct serve_args *a)
     srv_notify("RELOADING=1");
     if (configure(&again, err, sizeof err) == 0) {
         log_set_level(again.cfg->log);
+        trace_set_slow(again.cfg->log_slow_ms * NSEC_PER_MSEC);
         log_info("configuration read again: log level is set, certificates are read when they change, "
                  "other changes need a restart");
     } else {

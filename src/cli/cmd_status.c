@@ -6,13 +6,12 @@
 
 #include <string.h>
 
-static bool is_remote(const struct cli_url *u)
+bool cli_is_remote(const struct cli_url *u)
 {
-    return !strncmp(u->server, "penstock:", 9);
+    return strncmp(u->server, "local:", 6) != 0;
 }
 
-/* A key that comes several times has a list of values. */
-static void add_fact(json_t *facts, const char *key, const char *value)
+void cli_add_fact(json_t *facts, const char *key, const char *value)
 {
     json_t *old = json_object_get(facts, key), *v = cli_json_bytes(value);
 
@@ -56,7 +55,7 @@ static json_t *remote_status(const struct cli_url *u, const struct cli_conn *k, 
         return NULL;
     }
     for (size_t i = 0; i < a->n_facts; i++)
-        add_fact(facts, a->facts[i]->key, a->facts[i]->value);
+        cli_add_fact(facts, a->facts[i]->key, a->facts[i]->value);
     for (size_t i = 0; i < a->n_connections; i++)
         json_array_append_new(conns, connection_json(a->connections[i]));
     j = json_pack("{s:s, s:s, s:s, s:f, s:I, s:o, s:o}", "url", u->server, "version", a->version, "role", a->role,
@@ -68,7 +67,7 @@ static json_t *remote_status(const struct cli_url *u, const struct cli_conn *k, 
 
 static void on_fact(void *user, const char *key, const char *value)
 {
-    add_fact(user, key, value);
+    cli_add_fact(user, key, value);
 }
 
 json_t *status_json(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)
@@ -76,7 +75,7 @@ json_t *status_json(const struct cli_url *u, const struct cli_conn *k, int *ret_
     struct pst_store *st;
     json_t *facts;
 
-    if (is_remote(u))
+    if (cli_is_remote(u))
         return remote_status(u, k, ret_exit);
     st = cli_open_store(u, ret_exit);
     if (!st)
@@ -108,7 +107,7 @@ json_t *metrics_json(const struct cli_url *u, const struct cli_conn *k, int *ret
     struct pst_store *st;
     json_t *list = NULL;
 
-    if (!is_remote(u)) {
+    if (!cli_is_remote(u)) {
         st = cli_open_store(u, ret_exit);
         if (st) {
             list = json_array();
@@ -135,7 +134,7 @@ json_t *metrics_json(const struct cli_url *u, const struct cli_conn *k, int *ret
 
 /* ---- for people ---- */
 
-static void print_value(const char *key, const json_t *v)
+void cli_print_fact(const char *key, const json_t *v)
 {
     size_t i;
     const json_t *x;
@@ -157,7 +156,7 @@ static void print_status(json_t *j)
     if (json_object_get(j, "uptime"))
         printf("%-24s %.0f s, %lld sessions\n", "up", json_real_value(json_object_get(j, "uptime")),
                (long long)json_integer_value(json_object_get(j, "sessions")));
-    json_object_foreach(json_object_get(j, "facts"), key, v) print_value(key, v);
+    json_object_foreach(json_object_get(j, "facts"), key, v) cli_print_fact(key, v);
     if (json_array_size(conns) > 0)
         printf("\n%-8s %-22s %-8s %-10s %-5s %5s %10s %10s %10s %s\n", "PURPOSE", "PEER", "PROVIDER", "DEVICE", "RDMA",
                "SHARD", "REQUESTS", "WRITTEN", "READ", "PLACEMENT");

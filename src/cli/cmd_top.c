@@ -339,7 +339,7 @@ static int run_top(const struct cli_cmd *cmd, int argc, char **argv)
 
     if (cli_url(argv[first], 0, &u) < 0)
         return EXIT_USAGE;
-    if (strncmp(u.server, "penstock:", 9))
+    if (!cli_is_remote(&u))
         return cli_usage(cmd, "%s is no server: top looks at a daemon", argv[first]);
     if (ms < 50 || ms > 3600000)
         return cli_usage(cmd, "--interval: from 50 to 3600000 milliseconds");

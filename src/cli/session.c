@@ -18,11 +18,6 @@ struct cli_session {
     uint32_t timeout_ms;
 };
 
-static const char *or_env(const char *value, const char *name)
-{
-    return value ? value : getenv(name);
-}
-
 static int read_token(const char *path, char *ret, size_t size)
 {
     FILE *f = fopen(path, "re");
@@ -39,7 +34,7 @@ static int read_token(const char *path, char *ret, size_t size)
 /* No token is no error here: a certificate may do. */
 static int find_token(const char *addr, const struct cli_conn *k, char *ret, size_t size)
 {
-    const char *file = or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
+    const char *file = cli_or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
     char token[TOKEN_BYTES];
     int r = 0;
 
@@ -145,8 +140,8 @@ static int open_session(struct cli_session *s, const char *addr, const struct cl
 
 struct cli_session *cli_session_open(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)
 {
-    const struct rpc_tls tls = {or_env(k->ca, "PENSTOCK_CA_FILE"), or_env(k->cert, "PENSTOCK_CERT_FILE"),
-                                or_env(k->key, "PENSTOCK_KEY_FILE")};
+    const struct rpc_tls tls = {cli_or_env(k->ca, "PENSTOCK_CA_FILE"), cli_or_env(k->cert, "PENSTOCK_CERT_FILE"),
+                                cli_or_env(k->key, "PENSTOCK_KEY_FILE")};
     struct cli_session *s = calloc(1, sizeof *s);
     char addr[SRV_HOST_MAX + 8], err[300] = "";
     struct rpc_channel_config c = {.addr = addr, .insecure = k->insecure};

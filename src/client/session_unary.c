@@ -1,6 +1,7 @@
 /* Unary calls of pools and containers: like those of the stream, sent again after a break. */
 #include "session.h"
 
+#include "base/trace.h"
 #include "penstock/v1/admin.pb-c.h"
 
 #include <errno.h>
@@ -76,12 +77,13 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(RequestId) id = PENSTOCK__V1__REQUEST_ID__INIT;
     PB(Cred) c = PENSTOCK__V1__CRED__INIT;
-    uint64_t deadline = now_ns() + s->timeout_ns, pause = BACKOFF_MIN_NS, epoch = 0;
+    uint64_t start = now_ns(), deadline = start + s->timeout_ns, pause = BACKOFF_MIN_NS, epoch = 0;
     uint32_t slot = 0;
     int r;
 
     if (session_cred(s, cred, &c))
         h.cred = &c;
+    h.trace = trace_for(0);
     ((struct with_header *)req)->header = &h;
     scoped_lock(&s->lock);
     if (origin && !origin->seq)
@@ -107,6 +109,8 @@ int session_unary(struct session *s, const char *path, ProtobufCMessage *req, co
     }
     if (record && r == -ETIMEDOUT && epoch)
         session_give_up_locked(s, epoch);
+    if (trace_tells(r, now_ns() - start))
+        trace_end(LOG_COMPONENT, false, h.trace, r, now_ns() - start, "%s at %s", req->descriptor->short_name, s->addr);
     if (ret_epoch)
         *ret_epoch = epoch;
     if (record && !origin)

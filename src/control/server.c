@@ -36,17 +36,19 @@ static void on_unary(struct rpc_call *c, const void *msg, size_t len, void *user
     struct ctl_server *s = user;
     ProtobufCMessage *out = NULL;
     uint8_t *packed = NULL;
+    const struct ctl_method *m = rpc_method_arg(c);
     struct ctl_req q;
     int r;
 
     if (!rpc_was_later())
         atomic_fetch_add(&s->requests, 1);
     ctl_req_init(&q, s, c);
-    r = handle(&q, rpc_method_arg(c), msg, len, &out);
+    r = handle(&q, m, msg, len, &out);
     if (!r) {
         packed = malloc(protobuf_c_message_get_packed_size(out) + 1);
         r = packed ? 0 : -ENOMEM;
     }
+    ctl_tell(&q, m->in, r);
     if (q.later) {
         /* Nothing was done: it comes again. */
     } else if (r) {

@@ -28,6 +28,26 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->slot = 0;
     q->walked = 0;
     arena_init(&q->a, CTL_REQUEST_MEM);
+    q->start_ns = now_ns();
+    q->trace = trace_new();
+    trace_enter(q->trace);
+}
+
+void ctl_trace(struct ctl_req *q, uint64_t id)
+{
+    if (!(id & TRACE_MAX))
+        return;
+    q->trace = id & TRACE_MAX;
+    trace_enter(q->trace);
+}
+
+void ctl_tell(const struct ctl_req *q, const ProtobufCMessageDescriptor *in, int r)
+{
+    uint64_t ns = now_ns() - q->start_ns;
+
+    if (!q->later && trace_tells(r, ns))
+        trace_end(LOG_COMPONENT, true, q->trace, r, ns, "%s from %s", in ? in->short_name : "nothing known",
+                  rpc_peer(q->call));
 }
 
 void ctl_req_done(struct ctl_req *q)
@@ -36,6 +56,7 @@ void ctl_req_done(struct ctl_req *q)
     sess_cont_put(q->sc);
     sess_put(q->sess);
     arena_done(&q->a);
+    trace_enter(0);
 }
 
 int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...)
@@ -239,6 +260,7 @@ int ctl_need_header(struct ctl_req *q, const PB(Header) * h)
 
     if (!h)
         return ctl_fail(q, -EINVAL, "no header");
+    ctl_trace(q, h->trace);
     r = ctl_need_session(q, h->session);
     if (!r)
         r = take_share(q);

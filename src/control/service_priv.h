@@ -8,6 +8,7 @@
 
 #define LOG_COMPONENT "control"
 #include "base/log.h"
+#include "base/trace.h"
 
 #include "penstock/v1/admin.pb-c.h"
 #include "penstock/v1/capability.pb-c.h"
@@ -94,6 +95,7 @@ struct ctl_req {
     struct pst_ctx ctx; /* of cred, with the request's id */
     struct once once;   /* the id's, until the handler is done */
     uint32_t slot;      /* the id's with its origin, as once.h has it */
+    uint64_t start_ns, trace; /* trace: its id for the logs */
     uint64_t walked;    /* the directory that the name's way led to; 0: it had none */
     bool later;         /* put off: the handler has done nothing, and is called again (rpc_later) */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */
@@ -108,6 +110,10 @@ struct ctl_req {
 /* Runs a handler on a packed message. 0 and a packed reply (malloc), or -errno with q's code and text. */
 void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c);
 void ctl_req_done(struct ctl_req *q);
+/* The id that the request came with, for the logs; 0: it keeps the one that it was given here. */
+void ctl_trace(struct ctl_req *q, uint64_t id);
+/* The request, of this type of message, ends with r: for the logs. */
+void ctl_tell(const struct ctl_req *q, const ProtobufCMessageDescriptor *in, int r);
 /* Returns err. */
 int ctl_fail(struct ctl_req *q, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /*

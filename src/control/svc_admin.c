@@ -6,7 +6,10 @@
 
 static int need_admin_header(struct ctl_req *q, const PB(AdminHeader) * h)
 {
-    int r = h ? ctl_need_cred(q, h->session, h->cred, h->request_id) : ctl_fail(q, -EINVAL, "no header");
+    int r;
+
+    ctl_trace(q, h ? h->trace : 0);
+    r = h ? ctl_need_cred(q, h->session, h->cred, h->request_id) : ctl_fail(q, -EINVAL, "no header");
     /* Administrators are trusted by the store, whatever uid they run as. */
     if (!r && ctl_is_admin(q))
         q->ctx.cred = NULL;

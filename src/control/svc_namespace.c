@@ -469,6 +469,7 @@ void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user)
         atomic_fetch_add(&s->requests, 1);
     out.tag = in->tag;
     r = stream_one(&q, in, &out);
+    ctl_tell(&q, find_op(in->op_case) ? find_op(in->op_case)->in : NULL, r);
     if (q.later) {
         ctl_req_done(&q);
         return;

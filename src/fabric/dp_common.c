@@ -71,3 +71,16 @@ int dp_open(struct pst_mac *mac, uint8_t from, uint8_t type, size_t fixed, const
         return -EACCES;
     return h->type == type && get_le32(h->total) == len ? 0 : -EBADMSG;
 }
+
+const char *dp_opcode_name(unsigned opcode)
+{
+    static const char *const names[DP_OPCODES] = {
+        [DP_BIND] = "bind",           [DP_UNBIND] = "unbind",         [DP_READ] = "read",
+        [DP_WRITE] = "write",         [DP_PUNCH] = "punch",           [DP_ALLOCATE] = "allocate",
+        [DP_SEEK_DATA] = "seek_data", [DP_SEEK_HOLE] = "seek_hole",   [DP_FSYNC] = "fsync",
+        [DP_SYNCFS] = "syncfs",       [DP_CHUNK_READ] = "chunk_read", [DP_CHUNK_REPLACE] = "chunk_replace",
+        [DP_PING] = "ping",
+    };
+
+    return opcode < DP_OPCODES && names[opcode] ? names[opcode] : "?";
+}

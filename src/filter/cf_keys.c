@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/trace.h"
 
 #include <errno.h>
 #include <string.h>
@@ -265,8 +266,11 @@ static void log_refusal(const struct pst_cont *c, const struct pst_op *op, enum 
         [REFUSED_ROLLBACK] = "is an older state than one that was read before",
     };
 
+    uint64_t was = trace_enter(op->ctx.trace ? op->ctx.trace : trace_current());
+
     log_error("%s/%s, object %llu, chunk %llu %s", c->info.pool, c->info.label, (unsigned long long)op->ino,
               (unsigned long long)op->offset, text[why]);
+    trace_enter(was);
 }
 
 /* The stored bytes are overwritten by a try: the caller reads them again for another. */

@@ -141,6 +141,8 @@ static int serve(const struct fm_config *cfg, int sock)
     sigset_t old;
     int code;
 
+    if (!getenv("PENSTOCK_LOG"))
+        log_set_level(LOG_LVL_INFO); /* a daemon: what it logs is for its administrator */
     block_signals(&old);
     code = cfg->opts.supervise ? fm_supervise(cfg, sock) : fm_worker(cfg, sock, -1, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

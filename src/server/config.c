@@ -103,6 +103,8 @@ const struct option_row config_rows[] = {
     ROW("audit-keep", "N", "rotated files that are kept; default 8", "audit.keep", K_UINT, T(audit.keep), V(audit_keep), 0,
         1000),
     ROW("log", "LEVEL", "error, warn, info or debug; default info", "log", K_STR, T(log), 0, 0, 0),
+    ROW("log-slow", "TIME", "requests that take so long are told in the log; 0: none; default 1s", "log_slow", K_MS, T(log_slow),
+        V(log_slow_ms), 0, 86400000),
     ROW("user", "NAME", "run as this user", "user", K_STR, T(user), V(run_as), 0, 0),
     ROW("drain", "TIME", "how long SIGTERM waits for what is under way; default 10s", "drain", K_MS, T(drain),
         V(drain_ms), 0, 600000),
@@ -451,6 +453,7 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->export_memory = SRV_EXPORT_MEMORY;
     c->data_shards = default_shards();
     c->log = LOG_LVL_INFO;
+    c->log_slow_ms = 1000;
     c->audit_size = SRV_AUDIT_SIZE;
     c->audit_keep = SRV_AUDIT_KEEP;
     c->local_token = true;
@@ -463,23 +466,4 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     if (r == -ENOMEM)
         snprintf(err, err_size, "out of memory");
     return r;
-}
-
-void srv_config_describe(const struct srv_config *c, void (*fn)(void *user, const char *key, const char *value),
-                         void *user)
-{
-    const struct text_values *v = c->text->v;
-
-    for (size_t i = 0; i < config_nrows; i++) {
-        char *const *at = (char *const *)((const char *)v + config_rows[i].text);
-        char **list = (char **)*at;
-        if (config_rows[i].kind < K_LIST && *at)
-            fn(user, config_rows[i].key, *at);
-        for (unsigned k = 0; config_rows[i].kind == K_LIST && k < *(const unsigned *)(at + 1); k++)
-            fn(user, config_rows[i].key, list[k]);
-    }
-    for (unsigned i = 0; i < v->pools_count; i++)
-        fn(user, "pools.label", v->pools[i].label ? v->pools[i].label : "");
-    for (unsigned i = 0; i < v->credentials_count; i++) /* names only: tokens are secrets */
-        fn(user, "credentials.name", v->credentials[i].name ? v->credentials[i].name : "");
 }

@@ -71,7 +71,7 @@ struct text_values {
     struct text_limits limits;
     struct text_metrics metrics;
     struct text_audit audit;
-    char *log, *user, *drain;
+    char *log, *log_slow, *user, *drain;
 };
 
 #define TEXT_FLAGS 64

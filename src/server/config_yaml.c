@@ -154,6 +154,7 @@ static const cyaml_schema_field_t top_fields[] = {
     MAP("metrics", struct text_values, metrics, metrics_fields),
     MAP("audit", struct text_values, audit, audit_fields),
     STR("log", struct text_values, log),
+    STR("log_slow", struct text_values, log_slow),
     STR("user", struct text_values, user),
     STR("drain", struct text_values, drain),
     CYAML_FIELD_END,

@@ -419,6 +419,7 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     srv->cfg = cfg;
     srv->start_ns = now_ns();
     log_set_level(cfg->log);
+    trace_set_slow(cfg->log_slow_ms * NSEC_PER_MSEC);
     snprintf(err, err_size, "out of memory");
     r = raise_limits(cfg, err, err_size);
     if (r == 0 && cfg->run_as)

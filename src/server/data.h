@@ -6,6 +6,7 @@
 #ifndef SERVER_DATA_H
 #define SERVER_DATA_H
 
+#include "base/trace.h"
 #include "client/mem.h"
 #include "control/once.h"
 #include "control/service.h"

@@ -110,7 +110,7 @@ static void fill_op(struct part *p)
         .version = dp->version,
         .new_size = dp->new_size,
         .meta_len = dp->meta_len,
-        .ctx.id = {.slot = dp->slot, .seq = dp->seq},
+        .ctx = {.id = {.slot = dp->slot, .seq = dp->seq}, .trace = dp->tag >> TRACE_SHIFT},
         .user = p,
     };
     list_init(&op->link);

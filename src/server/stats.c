@@ -28,6 +28,15 @@ static unsigned bucket_of(uint64_t ns)
     return b < LATENCY_BUCKETS ? b : LATENCY_BUCKETS - 1;
 }
 
+static void tell(const struct req *r, uint64_t ns)
+{
+    const struct dp_request *dp = &r->dp;
+
+    trace_end("server", true, dp->tag >> TRACE_SHIFT, r->reply.status, ns,
+              "%s of object %llu, offset %llu, %llu bytes, from %s", dp_opcode_name(dp->opcode), (unsigned long long)dp->ino,
+              (unsigned long long)dp->offset, (unsigned long long)dp->length, r->conn->peer);
+}
+
 void stats_count(struct req *r)
 {
     struct conn *c = r->conn;
@@ -35,6 +44,8 @@ void stats_count(struct req *r)
     enum latency_class k = class_of(r->dp.opcode);
     uint64_t ns = now_ns() - r->start_ns;
 
+    if (trace_tells(r->reply.status, ns))
+        tell(r, ns);
     stat_add(&st->requests[r->dp.opcode], 1);
     stat_add(&st->latency[k][bucket_of(ns)], 1);
     stat_add(&st->latency_ns[k], ns);
@@ -54,14 +65,6 @@ void stats_count(struct req *r)
         stat_add(&c->bytes_in, r->dp.length);
     }
 }
-
-static const char *const opcode_names[DP_OPCODES] = {
-    [DP_BIND] = "bind",           [DP_UNBIND] = "unbind",         [DP_READ] = "read",
-    [DP_WRITE] = "write",         [DP_PUNCH] = "punch",           [DP_ALLOCATE] = "allocate",
-    [DP_SEEK_DATA] = "seek_data", [DP_SEEK_HOLE] = "seek_hole",   [DP_FSYNC] = "fsync",
-    [DP_SYNCFS] = "syncfs",       [DP_CHUNK_READ] = "chunk_read", [DP_CHUNK_REPLACE] = "chunk_replace",
-    [DP_PING] = "ping",
-};
 
 struct sum {
     uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out, bytes_exported, bytes_in_place;
@@ -135,7 +138,7 @@ void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
         if (tenant == CTL_ALL || tenant == x->id)
             add_shard(&t, &s->stats);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
-        snprintf(labels, sizeof labels, "op=\"%s\"", opcode_names[i]);
+        snprintf(labels, sizeof labels, "op=\"%s\"", dp_opcode_name(i));
         fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true,
            (double)t.requests[i]);
     }

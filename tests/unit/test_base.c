@@ -6,11 +6,15 @@
 #include "base/endian.h"
 #include "base/err.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/rng.h"
+#include "base/trace.h"
+#include "base/util.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -152,6 +156,62 @@ static void errors_have_names(void **state)
     assert_string_equal(err_name(99999), "E?");
 }
 
+struct heard {
+    unsigned lines[4];
+    char last[300];
+};
+
+static void hear(enum log_level level, const char *line, void *user)
+{
+    struct heard *h = user;
+
+    h->lines[level]++;
+    snprintf(h->last, sizeof h->last, "%s", line);
+}
+
+static void a_request_is_told_when_it_failed_was_slow_or_all_are(void **state)
+{
+    struct heard h = {0};
+    uint64_t id = trace_new(), was;
+    (void)state;
+
+    assert_in_range(id, 1, TRACE_MAX);
+    assert_int_not_equal(id, trace_new());
+    assert_int_equal(trace_for(id), id);
+    assert_int_equal(trace_for(id | 1ull << 60), id);
+    log_set_sink(hear, &h);
+    log_set_level(LOG_LVL_INFO);
+    trace_set_slow(NSEC_PER_SEC);
+    assert_false(trace_tells(-ENOENT, NSEC_PER_SEC - 1));
+    assert_true(trace_tells(-EIO, 0));
+    assert_true(trace_tells(0, NSEC_PER_SEC));
+    trace_end("t", true, 0xabc, -ENOENT, 0, "lookup"); /* an answer as any */
+    assert_int_equal(h.lines[LOG_LVL_INFO] + h.lines[LOG_LVL_WARN], 0);
+    trace_end("t", true, 0xabc, 0, 1500 * NSEC_PER_MSEC, "read of %d", 7);
+    assert_string_equal(h.last, "t: info: request 000000000abc: slow read of 7: done, 1500.000 ms");
+    trace_end("t", true, 0xabc, -EIO, 2345000, "read");
+    assert_string_equal(h.last, "t: warn: request 000000000abc: read: EIO, 2.345 ms");
+    trace_end("t", false, 0xabc, -EIO, 2345000, "read");
+    assert_int_equal(h.lines[LOG_LVL_WARN], 1);
+    trace_set_slow(0);
+    assert_false(trace_tells(0, UINT64_MAX));
+    /* Whatever the thread logs meanwhile has the id. */
+    was = trace_enter(0xdef);
+    log_write(LOG_LVL_INFO, "x", "line");
+    assert_string_equal(h.last, "x: info: request 000000000def: line");
+    assert_int_equal(trace_for(0), 0xdef);
+    assert_int_equal(trace_enter(was), 0xdef);
+    assert_int_equal(trace_current(), 0);
+    for (int i = 0; i < 1000; i++)
+        trace_end("t", true, 1, -EIO, 0, "read");
+    assert_in_range(h.lines[LOG_LVL_WARN], 40, 150); /* and not a thousand */
+    log_set_level(LOG_LVL_DEBUG);
+    trace_end("t", true, 1, 0, 0, "read");
+    assert_int_equal(h.lines[LOG_LVL_DEBUG], 1);
+    log_set_level(LOG_LVL_WARN);
+    log_set_sink(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +222,7 @@ int main(void)
         cmocka_unit_test(endian_types_are_bytes_in_order),
         cmocka_unit_test(lists_keep_order),
         cmocka_unit_test(errors_have_names),
+        cmocka_unit_test(a_request_is_told_when_it_failed_was_slow_or_all_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

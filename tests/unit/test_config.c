@@ -354,7 +354,8 @@ static void descriptions_have_no_secrets(void **state)
     char err[400];
     (void)state;
 
-    assert_int_equal(load("store: {url: 'local:/x'}\ncredentials: [{name: a, token: secret-secret-secret}]\n", NULL, &c,
+    assert_int_equal(load("store: {url: 'local:/x'}\ncredentials: [{name: a, token: secret-secret-secret}]\n"
+                          "filters: ['crypt:memory_mb=9,key_command=echo secret']\n", NULL, &c,
                           err, sizeof err),
                      0);
     srv_config_describe(c, count_secrets, &secrets);

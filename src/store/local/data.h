@@ -317,6 +317,8 @@ int seg_add(struct data_op *o, enum io_kind kind, uint64_t phys, uint32_t first,
 /* Counts and logs a damaged block at this offset. info may be NULL. */
 void data_damaged(struct engine *e, const struct pst_cont_info *info, uint64_t cont, uint64_t ino, uint64_t offset,
                   const char *what);
+/* The same, of the operation's object. */
+void data_op_damaged(struct data_op *o, uint64_t offset, const char *what);
 
 /* ---- scan.c, truncate.c ---- */
 

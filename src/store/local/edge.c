@@ -83,7 +83,7 @@ static enum data_next edges_check(struct data_op *o)
         if (r)
             return op_done(o, r);
         if ((phys == g->phys && crc == g->crc && !op_reread(o, phys)) || ++o->tries > DATA_READ_RETRIES) {
-            data_damaged(o->e, &o->op->cont->info, o->cont, o->op->ino, g->block * PST_BLOCK, "checksum mismatch");
+            data_op_damaged(o, g->block * PST_BLOCK, "checksum mismatch");
             return op_done(o, -EIO);
         }
         g->phys = phys;

@@ -4,6 +4,8 @@
  */
 #include "data.h"
 
+#include "base/trace.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -14,6 +16,14 @@ void data_damaged(struct engine *e, const struct pst_cont_info *info, uint64_t c
     log_error("%s: %s/%s (container %llu), object %llu, offset %llu: run `penstock scrub`", what,
               info ? info->pool : "", info ? info->label : "", (unsigned long long)cont, (unsigned long long)ino,
               (unsigned long long)offset);
+}
+
+void data_op_damaged(struct data_op *o, uint64_t offset, const char *what)
+{
+    uint64_t was = trace_enter(o->op->ctx.trace);
+
+    data_damaged(o->e, &o->op->cont->info, o->cont, o->op->ino, offset, what);
+    trace_enter(was);
 }
 
 /* The bytes of the operation within blocks [from, to) of the file read as zero. */
@@ -112,8 +122,7 @@ static enum data_next read_bad(struct data_op *o, const struct seg *s, uint32_t 
            m->crcs[x->crc_at + (at - x->first)] == o->crcs[index];
     chunk_unref(m);
     if ((same && !op_reread(o, phys)) || ++o->tries > DATA_READ_RETRIES) {
-        data_damaged(o->e, &o->op->cont->info, o->cont, o->op->ino, block * PST_BLOCK,
-                     o->io_err ? "read error" : "checksum mismatch");
+        data_op_damaged(o, block * PST_BLOCK, o->io_err ? "read error" : "checksum mismatch");
         return op_done(o, -EIO);
     }
     o->state = o->op->kind == PST_OP_READ ? read_lookup : chunk_read_lookup;

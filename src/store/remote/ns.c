@@ -142,7 +142,8 @@ static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const
 int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(NamespaceRequest) * req,
                 PB(Header) * header, struct session_call *ret)
 {
-    uint64_t history = session_history(remote_of(c->store)->session);
+    struct session *s = remote_of(c->store)->session;
+    uint64_t history = session_history(s), start = now_ns(), ns;
     int r;
 
     *ret = (struct session_call){.req = req, .header = header, .container = &rcont_of(c)->handle, .record = record};
@@ -150,7 +151,12 @@ int remote_call(struct pst_cont *c, const struct pst_ctx *ctx, bool record, PB(N
         ret->cred = ctx->cred;
         ret->id = record ? &ctx->id : NULL;
     }
-    r = session_call(remote_of(c->store)->session, ret);
+    header->trace = trace_for(0);
+    r = session_call(s, ret);
+    ns = now_ns() - start;
+    if (trace_tells(r, ns))
+        trace_end(LOG_COMPONENT, false, header->trace, r, ns, "%s at %s", req->lookup->base.descriptor->short_name,
+                  session_addr(s)); /* the members of the union are pointers to messages: one stands for all */
     if (r == 0 && record)
         note_change(rcont_of(c), req, ret->reply, history);
     return r;

@@ -23,13 +23,11 @@ struct rop *rq_rop(struct rqueue *q)
     struct list *l = list_pop_front(&q->free);
     struct rop *p = l ? list_entry(l, struct rop, link) : NULL;
     uint32_t index;
-    uint64_t generation;
 
     if (!p)
         return NULL;
     index = p->index;
-    generation = p->generation + 1;
-    *p = (struct rop){.index = index, .generation = generation, .q = q};
+    *p = (struct rop){.index = index, .q = q};
     list_init(&p->link);
     list_init(&p->age);
     list_init(&p->mail);
@@ -41,8 +39,21 @@ void rq_free(struct rqueue *q, struct rop *p)
     list_push_front(&q->free, &p->link);
 }
 
+/* For the host's log, or the agent's about its server. */
+static void tell(const struct rqueue *q, const struct rop *p, int64_t result)
+{
+    uint64_t ns = now_ns() - (p->deadline_ns - session_timeout_ns(q->r->session));
+    int status = result < 0 ? (int)result : 0;
+
+    if (trace_tells(status, ns))
+        trace_end(LOG_COMPONENT, false, p->trace, status, ns, "%s of object %llu, offset %llu, %llu bytes, at %s",
+                  dp_opcode_name(rq_opcode(p->op)), (unsigned long long)p->op->ino, (unsigned long long)p->op->offset,
+                  (unsigned long long)p->op->length, session_addr(q->r->session));
+}
+
 void rq_finish(struct rqueue *q, struct rop *p, int64_t result)
 {
+    tell(q, p, result);
     p->op->result = result;
     list_del(&p->age);
     list_push_back(&q->done, &p->link);
@@ -141,6 +152,8 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
             return;
         }
         back->op = p->op;
+        back->trace = p->trace;
+        back->deadline_ns = p->deadline_ns;
         p->op = NULL;
         list_del(&p->age);
         list_push_back(&q->given_up, &p->link);
@@ -203,6 +216,7 @@ int remote_queue_submit(struct pst_queue *pq, struct pst_op *op)
     q->count++;
     p->op = op;
     op->priv = p;
+    p->trace = trace_for(op->ctx.trace);
     p->deadline_ns = now_ns() + session_timeout_ns(q->r->session);
     list_push_back(&q->ages, &p->age);
     if (q->broken) {

@@ -31,7 +31,7 @@ struct rop {
     struct list age;     /* queue.ages, oldest first, while it has an operation */
     struct pst_op *op;   /* NULL: a binding, or given up */
     uint32_t index;
-    uint64_t generation; /* with the index: the tag */
+    uint64_t trace; /* with the index: the tag */
     uint64_t deadline_ns;
     int ended;           /* -ETIMEDOUT, -ECANCELED: what it ends with when its connection is closed; 0 */
     uint8_t opcode;
@@ -150,6 +150,7 @@ bool rq_export_end(struct rqueue *q);
 bool rq_export_step(struct rqueue *q, uint64_t now);
 
 /* ---- wire.c ---- */
+uint8_t rq_opcode(const struct pst_op *op);
 /* Sends the request: 0, -EAGAIN (no slot, memory or credit now), or what the operation ends with. */
 int rq_wire_send(struct rqueue *q, struct rop *p);
 void rq_wire_message(struct rqueue *q, const void *msg, size_t len);
@@ -186,7 +187,7 @@ int rq_slot(struct rqueue *q, struct rop *p);
 void rq_wake(struct rqueue *q); /* any thread */
 static inline uint64_t rq_tag(const struct rop *p)
 {
-    return p->generation << 16 | p->index;
+    return p->trace << TRACE_SHIFT | p->index;
 }
 
 #endif

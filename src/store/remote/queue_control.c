@@ -24,6 +24,7 @@ static int begin_control(struct rqueue *q, struct rop *p)
     struct session_call call = {.req = &req, .header = &header, .container = &rcont_of(p->op->cont)->handle};
 
     in.header = &header;
+    header.trace = p->trace;
     in.ino = p->op->ino;
     in.whole_container = p->op->kind == PST_OP_SYNCFS;
     req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_FSYNC;

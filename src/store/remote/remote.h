@@ -15,6 +15,7 @@
 
 #include "base/bitmap.h"
 #include "base/err.h"
+#include "base/trace.h"
 #include "client/mem.h"
 #include "client/session.h"
 #include "fabric/dp.h"

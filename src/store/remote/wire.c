@@ -7,6 +7,11 @@ static const uint8_t opcodes[PST_OP_KINDS] = {
     [PST_OP_SYNCFS] = DP_SYNCFS, [PST_OP_CHUNK_READ] = DP_CHUNK_READ, [PST_OP_CHUNK_REPLACE] = DP_CHUNK_REPLACE,
 };
 
+uint8_t rq_opcode(const struct pst_op *op)
+{
+    return opcodes[op->kind];
+}
+
 /* ---- sending ---- */
 
 static bool has_bytes(enum pst_op_kind k)
@@ -185,7 +190,7 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
     struct dp_request req;
     int r;
 
-    p->opcode = opcodes[p->op->kind];
+    p->opcode = rq_opcode(p->op);
     p->length = p->op->length;
     p->is_inline = false;
     fill(p, &req);

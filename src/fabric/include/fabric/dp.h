@@ -49,6 +49,9 @@ enum dp_opcode {
     DP_OPCODES,
 };
 
+/* "read", "chunk_replace": for logs and figures. "?" for none. */
+const char *dp_opcode_name(unsigned opcode);
+
 #define DP_F_APPEND    1u
 #define DP_F_DSYNC     2u
 #define DP_F_KEEP_SIZE 4u
@@ -90,7 +93,7 @@ struct dp_seg {
 
 struct dp_request {
     uint64_t msgno; /* of this connection: the last one plus one */
-    uint64_t tag;   /* the client's; comes back in the reply */
+    uint64_t tag;   /* the client's; comes back in the reply. The upper 48 bits are the request's id in logs (base/trace.h) */
     uint8_t opcode; /* enum dp_opcode */
     uint16_t flags;
     uint32_t cap;  /* number of a bound capability */

@@ -124,6 +124,7 @@ struct srv_config {
     const char *audit_file;     /* NULL: none */
     uint64_t audit_size, audit_keep;
     enum log_level log;
+    uint64_t log_slow_ms; /* 0: none */
     const char *run_as; /* a user's name; NULL: stay */
     uint64_t drain_ms;
 };

@@ -60,6 +60,7 @@ struct pst_ctx {
      */
     const char *walk; /* borrowed */
     uint64_t *walked; /* may be NULL: gets the directory that the walk led to, where that is known */
+    uint64_t trace;   /* of operations of a queue: the request's id for the logs (base/trace.h); 0: none */
 };
 
 struct pst_attr {
