@@ -430,6 +430,11 @@ static void headers_are_read_without_their_payload(void **state)
         assert_true(out.far && !out.payload && out.payload_len == in.payload_len);
         assert_int_equal(out.psn.v, in.psn.v);
         assert_int_equal(out.dest_qp, in.dest_qp);
+        wire_head_psn(head, psn_make(0xabcdef));
+        assert_int_equal(wire_decode_far(head, (size_t)n, in.payload_len, &out), n);
+        assert_int_equal(out.psn.v, 0xabcdef);
+        assert_int_equal(out.ackreq, in.ackreq);
+        assert_int_equal(out.dest_qp, in.dest_qp);
         for (size_t k = 0; k < (size_t)n; k++)
             assert_int_equal(wire_decode_far(head, k, in.payload_len, &out), -ENODATA);
         assert_int_equal(wire_decode_far(head, (size_t)n + 1, in.payload_len, &out), -EBADMSG);

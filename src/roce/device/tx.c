@@ -32,6 +32,7 @@ struct dev_tx_scratch {
     } between[DEV_BURST + 1];
     uint8_t copies[DEV_BURST * (WIRE_HEAD_MAX + COPY_BYTES + WIRE_TAIL_MAX)];
     uint32_t copied;
+    int npkts; /* in pkt */
     struct port_tx runs[DEV_BURST];
     struct iovec iov[DEV_BURST * PKT_IOV];
     int niov;
@@ -93,11 +94,30 @@ static uint32_t copy_bytes(const struct qp_tx *t)
     return t->pkt.far ? COPY_BYTES_SHM : COPY_BYTES;
 }
 
-/* Headers, and a small payload behind them. False: it cannot be sent, and is lost. */
+/* A packet whose headers are those of the one before it, if that was not left out. */
+static bool go_on(struct dev_tx_scratch *s, const struct qp_tx *t, int i)
+{
+    if (!t->follows || !i || t[-1].pkt.psn.v != psn_prev(t->pkt.psn).v)
+        return false;
+    const struct packet *before = &s->pkt[i - 1];
+    struct packet *p = &s->pkt[i];
+    if (!before->whole || before->moved)
+        return false;
+    *p = *before;
+    p->head = memcpy(s->copies + s->copied, before->head, before->head_len);
+    p->tail = p->head + (before->tail - before->head);
+    wire_head_psn(p->head, t->pkt.psn);
+    s->copied += p->bytes;
+    return true;
+}
+
+/* Headers, and room for a small payload behind them. False: it cannot be sent, and is lost. */
 static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
 {
     struct dev_tx_scratch *s = dev->scratch;
     struct packet *p = &s->pkt[i];
+    if (go_on(s, t, i))
+        return true;
     p->moved = false;
     if (!path_slots(dev, t, i))
         return false;
@@ -114,13 +134,18 @@ static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
         p->tail = s->between[i + 1].tail + WIRE_TAIL_MAX - p->tail_len;
         return true;
     }
-    uint8_t *at = p->head + n;
-    for (int k = 0; k < t->niov; at += t->iov[k++].iov_len)
-        memcpy(at, t->iov[k].iov_base, t->iov[k].iov_len);
-    p->tail = at;
-    wire_encode_tail(t->payload_len, 0, p->tail); /* the pad, for the ICRC's sake */
+    p->tail = p->head + n + t->payload_len;
     s->copied += p->bytes;
     return true;
+}
+
+/* The payload of a packet in one piece, and the pad for the ICRC's sake. */
+static void copy_payload(struct packet *p, const struct qp_tx *t)
+{
+    uint8_t *at = p->head + p->head_len;
+    for (int k = 0; k < t->niov; at += t->iov[k++].iov_len)
+        memcpy(at, t->iov[k].iov_base, t->iov[k].iov_len);
+    wire_encode_tail(t->payload_len, 0, p->tail);
 }
 
 static void finish_icrc(const struct wire_icrc_run *r, struct packet *p, const struct qp_tx *t, uint16_t id)
@@ -180,6 +205,16 @@ static int run_length(const struct dev_tx_scratch *s, const struct qp_tx *tx, in
     return i - first;
 }
 
+/* A payload that will be copied is on its way from memory while those before it are worked on. */
+static void fetch(const struct qp_tx *t)
+{
+    if (t->payload_len < COPY_FETCH || t->payload_len > copy_bytes(t))
+        return;
+    for (int k = 0; k < t->niov; k++)
+        for (size_t at = 0; at < t->iov[k].iov_len; at += 64)
+            __builtin_prefetch((const char *)t->iov[k].iov_base + at, 0, 2);
+}
+
 static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, const struct qp_tx *tx, int first,
                                int count)
 {
@@ -210,6 +245,10 @@ static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, 
     int before = s->niov;
     for (int i = 0; i < count; i++) {
         struct packet *p = &s->pkt[first + i];
+        if (first + i + COPY_AHEAD < s->npkts)
+            fetch(&tx[first + i + COPY_AHEAD]);
+        if (p->whole)
+            copy_payload(p, &tx[first + i]);
         uint16_t id = port->caps.ipv4_id == PORT_ID_ZERO_THEN_K ? (uint16_t)i : 0;
         if (!port->caps.no_icrc)
             finish_icrc(p->bytes == run.seg_bytes ? &r : &last, p, &tx[first + i], id);
@@ -277,16 +316,6 @@ static void send_runs(struct uroce_device *dev, struct dev_port *port, struct po
         hold(dev, port, &runs[sent]);
 }
 
-/* A payload that will be copied is on its way from memory while those before it are worked on. */
-static void fetch(const struct qp_tx *t)
-{
-    if (t->payload_len < COPY_FETCH || t->payload_len > copy_bytes(t))
-        return;
-    for (int k = 0; k < t->niov; k++)
-        for (size_t at = 0; at < t->iov[k].iov_len; at += 64)
-            __builtin_prefetch((const char *)t->iov[k].iov_base + at, 0, 2);
-}
-
 /* Packets [from, to), which go the same way. */
 static void send_by(struct uroce_device *dev, struct dev_port *port, int from, int to, uint64_t now)
 {
@@ -320,13 +349,14 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
     for (int i = 0; i < n; i++) {
         if (ready != i)
             dev->tx[ready] = dev->tx[i];
-        if (i + COPY_AHEAD < n)
-            fetch(&dev->tx[i + COPY_AHEAD]);
         if (prepare(dev, &dev->tx[ready], ready))
             ready++;
         else
             dev->counters.drop_slot++;
     }
+    dev->scratch->npkts = ready;
+    for (int i = 0; i < ready && i < COPY_AHEAD; i++)
+        fetch(&dev->tx[i]);
     for (int from = 0, to; from < ready; from = to) {
         for (to = from + 1; to < ready && dev->tx[to].path == dev->tx[from].path; to++)
             ;

@@ -14,6 +14,7 @@ void budget_take(struct qp *qp, uint32_t bytes)
         return;
     qp->req.charged += bytes;
     qp->e->charged += bytes;
+    qp->req.turn -= bytes < qp->req.turn ? bytes : qp->req.turn;
 }
 
 /* In the order of waiting, as far as there is room: one that needs much is not passed over for ever. */
@@ -65,7 +66,6 @@ bool budget_allows(struct qp *qp, uint64_t now, uint32_t bytes)
     if (fits(qp, bytes)) {
         r->starve_until = QP_NEVER;
         r->starved_long = false;
-        r->turn -= bytes < r->turn ? bytes : r->turn;
         list_del(&qp->starved);
         return true;
     }
@@ -87,6 +87,19 @@ bool budget_low(const struct qp *qp)
     if (likely(!e->cfg.total_bytes) || qp->far_on)
         return false;
     return e->charged + 2 * qp->mtu > e->cfg.total_bytes || (!list_empty(&e->starved) && qp->req.turn < qp->mtu);
+}
+
+uint64_t budget_room(const struct qp *qp)
+{
+    const struct qp_engine *e = qp->e;
+    uint64_t room, margin = 3 * (uint64_t)qp->mtu;
+
+    if (likely(!e->cfg.total_bytes) || qp->far_on)
+        return UINT64_MAX;
+    room = e->charged < e->cfg.total_bytes ? e->cfg.total_bytes - e->charged : 0;
+    if (!list_empty(&e->starved))
+        room = min_u64(room, qp->req.turn);
+    return room > margin ? room - margin : 0;
 }
 
 /* It waited long: on, if the others got on meanwhile. */

@@ -343,13 +343,53 @@ static void run_add(struct run *r, const struct qp_tx *tx)
     r->count = bytes < r->packet || r->filled ? 0 : r->count + 1;
 }
 
+/* Packets as large as the last that may go on with its run, or begin one. */
+static uint32_t run_room(const struct run *r, const struct qp_tx *tx)
+{
+    if (!r->full)
+        return UINT32_MAX;
+    return r->count && wire_pkt_bytes(&tx->pkt) != r->packet ? 0 : r->full - r->count;
+}
+
 /* Where a run begins that has no room here as a whole, as long as the message has packets for it: it goes with the next
  * call, as the rest would be a run of its own, hardly cheaper. */
-static bool run_waits(const struct run *r, uint32_t left, int room)
+static bool run_waits(const struct run *r, uint32_t left, uint32_t room)
 {
     if (!left && r->filled)
         left = r->full;
-    return r->full && !r->count && min_u64(left, r->full) > (uint32_t)room;
+    return r->full && !r->count && min_u64(left, r->full) > room;
+}
+
+/* The packets that follow the last one in the middle of its message, built by copying it: number. bytes: that were
+ * built before. */
+static uint32_t tx_more(struct qp *qp, struct run *run, struct qp_tx *last, bool requests, uint32_t bytes, uint32_t max)
+{
+    const struct wire_op *op = wire_op(last->pkt.opcode);
+    uint32_t n, len = last->payload_len;
+
+    if (op->first || op->last || qp->slots || rate_of(qp) ||
+        run_waits(run, requests ? req_left(qp) : resp_left(qp), max))
+        return 0;
+    max = (uint32_t)min_u64(max, min_u64(run_room(run, last), (QP_BURST_BYTES - bytes - 1) / len + 1));
+    n = requests ? req_more(qp, last, max) : resp_more(qp, last, max);
+    for (uint32_t i = 1; i <= n; i++) {
+        struct qp_tx *tx = last + i;
+        tx->pkt = last->pkt;
+        tx->pkt.psn = psn_add(last->pkt.psn, i);
+        tx->pkt.ackreq = false;
+        tx->iov[0] = (struct iovec){(uint8_t *)last->iov[0].iov_base + (size_t)i * len, len};
+        tx->niov = 1;
+        tx->payload_len = len;
+        tx->path = last->path;
+        tx->qpn = qp->num;
+        tx->retransmit = false;
+        tx->ecn_capable = last->ecn_capable;
+        tx->follows = i > 1 || !last->pkt.ackreq;
+        run_add(run, tx);
+    }
+    COUNT_N(qp, tx_pkts, n);
+    COUNT_N(qp, tx_bytes, (uint64_t)n * len);
+    return n;
 }
 
 /* Requests and responses of a queue pair go first in turn, so that neither waits for ever behind the other. */
@@ -360,7 +400,7 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
     int n = 0;
 
     if (qp->cnp_due) {
-        ret[n].retransmit = ret[n].ecn_capable = false;
+        ret[n].retransmit = ret[n].ecn_capable = ret[n].follows = false;
         tx_cnp(qp, &ret[n]);
         tx_finish(qp, now, &ret[n++]);
     }
@@ -371,9 +411,9 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             struct qp_tx *tx = &ret[n];
             if (pace_hold(qp, now) && (requests || qp->resp.res_pending)) /* acknowledgements do not wait */
                 break;
-            if (n && run_waits(&run, requests ? req_left(qp) : resp_left(qp), max - n))
+            if (n && run_waits(&run, requests ? req_left(qp) : resp_left(qp), (uint32_t)(max - n)))
                 break;
-            tx->retransmit = false;
+            tx->retransmit = tx->follows = false;
             tx->ecn_capable = qp->e->cfg.dcqcn.enabled;
             if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))
                 break;
@@ -383,6 +423,11 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             n++;
             if (qp->type == UROCE_QPT_UD) /* the next may go elsewhere */
                 return n;
+            if (n < max && bytes < QP_BURST_BYTES && tx->payload_len) {
+                uint32_t more = tx_more(qp, &run, tx, requests, bytes, (uint32_t)(max - n));
+                n += (int)more;
+                bytes += more * tx->payload_len;
+            }
         }
     }
     return n;
@@ -411,7 +456,7 @@ static int tx_mads(struct qp_engine *e, struct qp_tx *tx)
     tx->payload_len = sizeof m->bytes;
     tx->path = &m->path;
     tx->qpn = WIRE_QPN_GSI;
-    tx->retransmit = tx->ecn_capable = false;
+    tx->retransmit = tx->ecn_capable = tx->follows = false;
     e->cnt.tx_pkts++;
     e->cnt.tx_bytes += sizeof m->bytes;
     return 1;

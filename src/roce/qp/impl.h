@@ -415,6 +415,13 @@ int req_tx(struct qp *qp, uint64_t now, struct qp_tx *tx);
 /* Packets that follow of the message that is being sent, and of the answer of a READ; 0: none was begun. */
 uint32_t req_left(const struct qp *qp);
 uint32_t resp_left(const struct qp *qp);
+/*
+ * tx is the packet that was built last, from the middle of a message: how many of the next ones, `max` at most, are
+ * like it (qp_tx.follows), asking for nothing and with payload right behind its own. They count as sent; engine.c
+ * copies.
+ */
+uint32_t req_more(struct qp *qp, const struct qp_tx *tx, uint32_t max);
+uint32_t resp_more(struct qp *qp, const struct qp_tx *tx, uint32_t max);
 void req_go_back(struct qp *qp);
 void req_ask_again(struct qp *qp);
 void req_progress(struct qp *qp);
@@ -428,6 +435,8 @@ void budget_give(struct qp *qp, uint32_t bytes);
 void budget_timeout(struct qp *qp, uint64_t now);
 /* After one more packet it may have to wait. */
 bool budget_low(const struct qp *qp);
+/* Bytes that may follow at once of who was just allowed some, without being low by that. */
+uint64_t budget_room(const struct qp *qp);
 /* Local operations: bind, invalidate. enum uroce_wc_status. */
 int req_local(struct qp *qp, struct sq_wqe *w);
 void comp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx);

@@ -4,27 +4,7 @@
  *
  *     new:  PICK -> BEGIN -> (LOCAL -> PICK) -> LIMITS -> BUILD          a failure stops here, until all before is done
  */
-#include "impl.h"
-
-static bool is_read(const struct sq_wqe *w)
-{
-    return w->opcode == UROCE_WR_RDMA_READ;
-}
-
-static bool is_atomic(const struct sq_wqe *w)
-{
-    return w->opcode == UROCE_WR_ATOMIC_CMP_AND_SWP || w->opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-static bool is_local(const struct sq_wqe *w)
-{
-    return w->opcode == UROCE_WR_LOCAL_INV || w->opcode == UROCE_WR_BIND_MW;
-}
-
-static bool takes_receive(const struct sq_wqe *w)
-{
-    return w->opcode != UROCE_WR_RDMA_WRITE && !is_read(w) && !is_atomic(w);
-}
+#include "req.h"
 
 /* Bytes of the first `off` packets of a message. */
 uint32_t req_bytes(const struct qp *qp, const struct sq_wqe *w, uint32_t off)
@@ -85,115 +65,6 @@ static const struct rd_part *part_of(const struct requester *r, psn24 psn)
             return p;
     }
     return NULL;
-}
-
-/* ---- building ---- */
-
-/* FIRST, MIDDLE, LAST, ONLY; then the forms of LAST and ONLY that carry more. */
-struct op_set {
-    uint8_t first, middle, last, only, last_more, only_more;
-};
-
-static const struct op_set *op_set(uint8_t opcode)
-{
-    static const struct op_set send = {0x00, 0x01, 0x02, 0x04, 0x03, 0x05},
-                               send_inv = {0x00, 0x01, 0x02, 0x04, 0x16, 0x17},
-                               write = {0x06, 0x07, 0x08, 0x0a, 0x09, 0x0b};
-
-    if (opcode == UROCE_WR_RDMA_WRITE || opcode == UROCE_WR_RDMA_WRITE_WITH_IMM)
-        return &write;
-    return opcode == UROCE_WR_SEND_WITH_INV ? &send_inv : &send;
-}
-
-static uint8_t op_base(const struct qp *qp)
-{
-    return qp->type == UROCE_QPT_RC ? 0x00 : qp->type == UROCE_QPT_UC ? 0x20 : 0xa0;
-}
-
-static void build_data_op(const struct qp *qp, const struct sq_wqe *w, uint32_t off, struct wire_pkt *p)
-{
-    const struct op_set *o = op_set(w->opcode);
-    bool first = !off, last = off + 1 == w->npkts;
-    bool imm = w->opcode == UROCE_WR_SEND_WITH_IMM || w->opcode == UROCE_WR_RDMA_WRITE_WITH_IMM;
-    bool inv = w->opcode == UROCE_WR_SEND_WITH_INV;
-    uint8_t op;
-
-    if (!last)
-        op = first ? o->first : o->middle;
-    else if (imm || inv)
-        op = first ? o->only_more : o->last_more;
-    else
-        op = first ? o->only : o->last;
-    p->opcode = op_base(qp) + op;
-    if (last) {
-        p->solicited = w->flags & UROCE_SEND_SOLICITED && takes_receive(w);
-        if (imm)
-            p->imm = __builtin_bswap32(w->imm);
-        if (inv)
-            p->inv_rkey = w->imm;
-    }
-    if (first) {
-        p->va = w->rdma.va;
-        p->rkey = w->rdma.rkey;
-        p->dma_len = w->len;
-    }
-}
-
-static void build_read(const struct qp *qp, const struct sq_wqe *w, uint32_t off, uint32_t npkts, struct wire_pkt *p)
-{
-    p->opcode = op_base(qp) + WIRE_RC_READ_REQUEST;
-    p->va = w->rdma.va + req_bytes(qp, w, off);
-    p->rkey = w->rdma.rkey;
-    p->dma_len = req_bytes(qp, w, off + npkts) - req_bytes(qp, w, off);
-}
-
-static void build_atomic(const struct qp *qp, const struct sq_wqe *w, struct wire_pkt *p)
-{
-    bool cas = w->opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
-
-    p->opcode = (uint8_t)(op_base(qp) + (cas ? WIRE_RC_CMP_SWAP : WIRE_RC_FETCH_ADD));
-    p->va = w->rdma.va;
-    p->rkey = w->rdma.rkey;
-    p->swap_add = cas ? w->rdma.swap : w->rdma.compare_add;
-    p->compare = cas ? w->rdma.compare_add : 0;
-}
-
-/* 0, or -EFAULT: the memory of the request is not usable (any more). */
-static int req_build(struct qp *qp, struct sq_wqe *w, uint32_t off, uint32_t npkts, struct qp_tx *tx)
-{
-    struct wire_pkt *p = &tx->pkt;
-    uint32_t at, len;
-
-    *p = (struct wire_pkt){.migreq = true,
-                           .pkey = WIRE_PKEY_DEFAULT,
-                           .dest_qp = qp->dest,
-                           .psn = psn_add(w->first, off),
-                           .srqn = w->srqn,
-                           .far = qp->far_on};
-    tx->path = qp->far_on ? &qp->peer_path : &qp->path;
-    tx->niov = 0;
-    tx->payload_len = 0;
-    if (is_read(w)) {
-        build_read(qp, w, off, npkts, p);
-        return 0;
-    }
-    if (is_atomic(w)) {
-        build_atomic(qp, w, p);
-        return 0;
-    }
-    build_data_op(qp, w, off, p);
-    at = req_bytes(qp, w, off);
-    len = req_bytes(qp, w, off + 1) - at;
-    if (w->flags & UROCE_SEND_INLINE) {
-        tx->iov[0] = (struct iovec){(uint8_t *)w->sge + at, len};
-        tx->niov = len > 0;
-    } else {
-        tx->niov = sge_iov(qp->pd, w->sge, w->nsge, at, len, false, tx->iov);
-        if (tx->niov < 0)
-            return tx->niov;
-    }
-    p->payload_len = tx->payload_len = len;
-    return 0;
 }
 
 /* ---- sending again ---- */
@@ -286,9 +157,9 @@ static int tx_rtx(struct qp *qp, uint64_t now, struct qp_tx *tx)
             continue; /* it arrived; or a READ that is being answered */
         if (!send_again(qp, now, w, psn, n, tx))
             return 0;
-        tx->pkt.ackreq = !is_read(w) && !is_atomic(w) &&
-                         (psn_dist(psn, w->first) + 1 == w->npkts || !psn_lt(r->rtx, r->rtx_end) ||
-                          psn.v % qp->ack_every == 0);
+        tx->pkt.ackreq =
+            !is_read(w) && !is_atomic(w) &&
+            (psn_dist(psn, w->first) + 1 == w->npkts || !psn_lt(r->rtx, r->rtx_end) || psn.v % qp->ack_every == 0);
         if (tx->pkt.ackreq && r->rtx.v == r->next.v)
             r->since_ack = 0;
         return 1;
@@ -448,6 +319,14 @@ static uint32_t limits(struct qp *qp, uint64_t now, const struct sq_wqe *w)
     return budget_allows(qp, now, bytes) ? n : 0;
 }
 
+/* Each packet of the request asks, since only an answer lets more requests be sent. */
+static bool at_credit_limit(const struct qp *qp, const struct sq_wqe *w)
+{
+    const struct requester *r = &qp->req;
+
+    return r->credits_known && takes_receive(w) && psn_diff(psn_make(w->ssn), psn_make(r->lsn)) >= 0;
+}
+
 /* Does this packet ask for an acknowledgement? Coalesced: not each one; but the last before a wait does. */
 static bool ask(const struct qp *qp, const struct sq_wqe *w, uint32_t off)
 {
@@ -461,7 +340,7 @@ static bool ask(const struct qp *qp, const struct sq_wqe *w, uint32_t off)
         return true;
     if (outstanding(r) + 1 >= qp->window_pkts || r->bytes_out + 2 * qp->mtu > qp->window_bytes || budget_low(qp))
         return true;
-    return r->credits_known && takes_receive(w) && psn_diff(psn_make(w->ssn), psn_make(r->lsn)) >= 0;
+    return at_credit_limit(qp, w);
 }
 
 static void account(struct qp *qp, const struct sq_wqe *w, uint32_t n)
@@ -540,6 +419,39 @@ static int tx_new(struct qp *qp, uint64_t now, struct qp_tx *tx)
     }
     probe(qp);
     return 0;
+}
+
+uint32_t req_more(struct qp *qp, const struct qp_tx *tx, uint32_t max)
+{
+    struct requester *r = &qp->req;
+    const struct sq_wqe *w = ring_at(&qp->sq, r->wqe_next);
+    uint32_t used = outstanding(r), n, bytes;
+    struct iovec iov[UROCE_SGE_MAX];
+
+    if (!r->off_next || r->rtx_on || r->again_on || tx->retransmit || tx->pkt.psn.v != psn_prev(r->next).v ||
+        tx->payload_len != qp->mtu || w->flags & UROCE_SEND_INLINE || at_credit_limit(qp, w))
+        return 0;
+    /* Up to what `ask` and `limits` would have a word on; the last packet is another kind. */
+    n = (uint32_t)min_u64(max, w->npkts - r->off_next - 1);
+    if (qp_reliable(qp)) {
+        uint64_t room =
+            qp->window_bytes > r->bytes_out + 2 * qp->mtu ? qp->window_bytes - r->bytes_out - 2 * qp->mtu : 0;
+        n = (uint32_t)min_u64(n, used + 2 < qp->window_pkts ? qp->window_pkts - used - 2 : 0);
+        n = (uint32_t)min_u64(n, r->since_ack + 1 < qp->ack_every ? qp->ack_every - r->since_ack - 1 : 0);
+        n = (uint32_t)min_u64(n, min_u64(room, budget_room(qp)) / qp->mtu);
+    }
+    bytes = n * qp->mtu;
+    if (!n || sge_iov(qp->pd, w->sge, w->nsge, req_bytes(qp, w, r->off_next), bytes, false, iov) < 0 ||
+        iov[0].iov_base != (uint8_t *)tx->iov[0].iov_base + tx->payload_len || tx->niov != 1)
+        return 0;
+    if (iov[0].iov_len < bytes)
+        n = (uint32_t)(iov[0].iov_len / qp->mtu);
+    account(qp, w, n);
+    if (qp_reliable(qp))
+        r->since_ack += n;
+    else
+        r->una = r->next;
+    return n;
 }
 
 uint32_t req_left(const struct qp *qp)

@@ -124,6 +124,24 @@ static int tx_resource(struct qp *qp, struct qp_tx *tx)
     return 0;
 }
 
+uint32_t resp_more(struct qp *qp, const struct qp_tx *tx, uint32_t max)
+{
+    int at = next_pending(&qp->resp);
+    struct resp_res *res = at < 0 ? NULL : &qp->resp.res[at];
+    uint32_t n;
+
+    if (!res || res->atomic || res->pos == res->from || tx->retransmit || res->sent != res->pos ||
+        tx->pkt.psn.v != psn_add(res->first, res->pos - 1).v || tx->payload_len != res->mtu)
+        return 0;
+    n = (uint32_t)min_u64(max, res->end - res->pos - 1); /* the last is another kind */
+    if (!n || (uint8_t *)tx->iov[0].iov_base + res->mtu != mem_remote(qp, res->pd, res->rkey,
+                                                                      res->va + (uint64_t)res->pos * res->mtu,
+                                                                      (uint64_t)n * res->mtu, UROCE_ACCESS_REMOTE_READ))
+        return 0;
+    res->sent = res->pos += n;
+    return n;
+}
+
 uint32_t resp_left(const struct qp *qp)
 {
     int at = next_pending(&qp->resp);

@@ -105,6 +105,13 @@ int wire_encode_head(const struct wire_pkt *p, uint8_t *buf, size_t cap)
     return op->head_bytes;
 }
 
+void wire_head_psn(uint8_t *buf, psn24 psn)
+{
+    be24 v = put_be24(psn.v);
+
+    memcpy(buf + offsetof(struct raw_bth, psn), &v, sizeof v);
+}
+
 int wire_encode_tail(uint32_t payload_len, uint32_t icrc, uint8_t ret_tail[WIRE_TAIL_MAX])
 {
     uint32_t pad = wire_pad(payload_len);

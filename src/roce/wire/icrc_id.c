@@ -99,6 +99,7 @@ void wire_icrc_run_init(struct wire_icrc_run *r, const struct wire_icrc_tab *t, 
 {
     assert(pkt_bytes >= WIRE_BTH_BYTES + WIRE_ICRC_BYTES && pkt_bytes <= WIRE_PKT_MAX && pkt_bytes % 4 == 0);
     *r = (struct wire_icrc_run){
+        .no_ecn = icrc_times(0xff, t->forward[ECN_WORDS(pkt_bytes)]),
         .prefix = icrc_prefix(f, 0, pkt_bytes),
         .pkt_bytes = pkt_bytes,
         .v6 = f->v6,
@@ -116,8 +117,10 @@ uint32_t wire_icrc_run_id(const struct wire_icrc_run *r, uint32_t icrc, uint16_t
 /* One pass over the bytes as they are; then what ones in place of FECN and BECN would have made of it. */
 uint32_t wire_icrc_run_of(const struct wire_icrc_run *r, const uint8_t *pkt)
 {
+    uint8_t ecn = pkt[offsetof(struct raw_bth, ecn)];
+
     return crc32_gzip_refl(r->prefix, pkt, r->pkt_bytes - WIRE_ICRC_BYTES) ^
-           icrc_times(pkt[offsetof(struct raw_bth, ecn)] ^ 0xff, r->ecn);
+           (ecn ? icrc_times(ecn ^ 0xff, r->ecn) : r->no_ecn);
 }
 
 int wire_icrc_run_verify(const struct wire_icrc_run *r, const struct wire_icrc_ids *ids, const uint8_t *pkt,

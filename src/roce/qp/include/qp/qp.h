@@ -174,6 +174,7 @@ struct qp_tx {
     const struct qp_path *path; /* of one call's packets: the queue pair's, or its second one */
     uint32_t qpn;               /* sender */
     bool retransmit, ecn_capable;
+    bool follows; /* as the packet before it, with the next PSN and payload: its headers are the same else */
 };
 /*
  * Takes up to max packets of the next queue pair in turn, in the order in which they are to be sent; 0: nothing can be

@@ -66,7 +66,7 @@ struct wire_icrc_run {
     uint32_t prefix; /* with id 0 */
     uint32_t pkt_bytes;
     bool v6;
-    uint32_t ecn, forward, back;
+    uint32_t ecn, no_ecn, forward, back; /* no_ecn: of packets with FECN and BECN clear, what masking them makes */
 };
 /* pkt_bytes: as of a packet that wire_decode has taken: a multiple of 4, 16 .. WIRE_PKT_MAX. */
 void wire_icrc_run_init(struct wire_icrc_run *r, const struct wire_icrc_tab *t, const struct wire_flow *f,
