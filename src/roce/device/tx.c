@@ -16,6 +16,7 @@
 #define COPY_BYTES     1024u
 #define COPY_BYTES_SHM 256u
 #define COPY_AHEAD     4    /* packets */
+#define ICRC_BEHIND    2    /* packets: what was just copied is not in the cache yet, and read back slowly */
 #define COPY_FETCH     512u /* bytes: less is there as soon without */
 #define PKT_IOV        (UROCE_SGE_MAX + 2)
 
@@ -139,15 +140,6 @@ static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
     return true;
 }
 
-/* The payload of a packet in one piece, and the pad for the ICRC's sake. */
-static void copy_payload(struct packet *p, const struct qp_tx *t)
-{
-    uint8_t *at = p->head + p->head_len;
-    for (int k = 0; k < t->niov; at += t->iov[k++].iov_len)
-        memcpy(at, t->iov[k].iov_base, t->iov[k].iov_len);
-    wire_encode_tail(t->payload_len, 0, p->tail);
-}
-
 static void finish_icrc(const struct wire_icrc_run *r, struct packet *p, const struct qp_tx *t, uint16_t id)
 {
     uint32_t icrc;
@@ -215,6 +207,20 @@ static void fetch(const struct qp_tx *t)
             __builtin_prefetch((const char *)t->iov[k].iov_base + at, 0, 2);
 }
 
+/* The payload of a packet in one piece, and the pad for the ICRC's sake. */
+static void copy_payload(struct dev_tx_scratch *s, const struct qp_tx *tx, int i)
+{
+    const struct packet *p = &s->pkt[i];
+    if (i + COPY_AHEAD < s->npkts)
+        fetch(&tx[i + COPY_AHEAD]);
+    if (!p->whole)
+        return;
+    uint8_t *at = p->head + p->head_len;
+    for (int k = 0; k < tx[i].niov; at += tx[i].iov[k++].iov_len)
+        memcpy(at, tx[i].iov[k].iov_base, tx[i].iov[k].iov_len);
+    wire_encode_tail(tx[i].payload_len, 0, p->tail);
+}
+
 static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, const struct qp_tx *tx, int first,
                                int count)
 {
@@ -243,16 +249,17 @@ static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, 
             wire_icrc_run_init(&last, &dev->icrc, &f, run.last_bytes);
     }
     int before = s->niov;
-    for (int i = 0; i < count; i++) {
-        struct packet *p = &s->pkt[first + i];
-        if (first + i + COPY_AHEAD < s->npkts)
-            fetch(&tx[first + i + COPY_AHEAD]);
-        if (p->whole)
-            copy_payload(p, &tx[first + i]);
-        uint16_t id = port->caps.ipv4_id == PORT_ID_ZERO_THEN_K ? (uint16_t)i : 0;
+    for (int i = 0; i < count + ICRC_BEHIND; i++) {
+        if (i < count)
+            copy_payload(s, tx, first + i);
+        if (i < ICRC_BEHIND)
+            continue;
+        int k = i - ICRC_BEHIND;
+        struct packet *p = &s->pkt[first + k];
+        uint16_t id = port->caps.ipv4_id == PORT_ID_ZERO_THEN_K ? (uint16_t)k : 0;
         if (!port->caps.no_icrc)
-            finish_icrc(p->bytes == run.seg_bytes ? &r : &last, p, &tx[first + i], id);
-        add_packet(s, before, p, &tx[first + i]);
+            finish_icrc(p->bytes == run.seg_bytes ? &r : &last, p, &tx[first + k], id);
+        add_packet(s, before, p, &tx[first + k]);
     }
     run.niov = s->niov - before;
     return run;
