@@ -518,6 +518,45 @@ static void packets_of_strangers_are_dropped_and_counted(void **state)
     fx_close();
 }
 
+/* READs of so many packets each, all asked for at once: what one call gives of their answers, and the next. */
+static void expect_bursts(uint32_t pkts, uint32_t reads, const int *want, int calls)
+{
+    struct qp_tx tx[64];
+    uint32_t psn = 0;
+
+    open_b(&(struct qend_opts){.run_bytes = 62 * 1040});
+    for (uint32_t i = 0; i < reads; i++) {
+        struct qp_rx rx = {.pkt = reth(0, pkts * 1024), .path = qpnet_path(b.node, a.node)};
+        rx.pkt.opcode = WIRE_RC_READ_REQUEST;
+        rx.pkt.psn = psn_make(i * pkts);
+        rx.pkt.pkey = WIRE_PKEY_DEFAULT;
+        rx.pkt.dest_qp = qp_num(b.qp);
+        qp_engine_rx(b.e, net.now, &rx);
+    }
+    for (int i = 0; i < calls; i++) {
+        assert_int_equal(qp_engine_tx(b.e, net.now, tx, 64), want[i]);
+        for (int k = 0; k < want[i]; k++, psn++) {
+            assert_int_equal(tx[k].pkt.psn.v, psn);
+            assert_int_equal(tx[k].payload_len, 1024);
+            assert_ptr_equal(tx[k].iov[0].iov_base, b.mem + psn % pkts * 1024);
+            if (tx[k].follows)
+                assert_int_equal(tx[k].pkt.opcode, tx[k - 1].pkt.opcode);
+        }
+    }
+    assert_int_equal(psn, pkts * reads);
+    fx_close();
+}
+
+static void the_last_packet_of_an_answer_goes_with_the_first_of_the_next(void **state)
+{
+    (void)state;
+    /* The first and the last are longer than the others: runs of 3 and 61, with the next answer's first two. */
+    expect_bursts(64, 3, (int[]){63, 64, 64, 1, 0}, 5);
+    expect_bursts(32, 3, (int[]){63, 33, 0}, 3);
+    expect_bursts(64, 1, (int[]){64, 0}, 2);
+    expect_bursts(1, 3, (int[]){3, 0}, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +584,7 @@ int main(void)
         cmocka_unit_test(a_duplicate_atomic_gets_the_first_answer),
         cmocka_unit_test(a_duplicate_read_begins_where_it_is_asked_to),
         cmocka_unit_test(without_a_receive_the_sender_is_told_to_wait),
+        cmocka_unit_test(the_last_packet_of_an_answer_goes_with_the_first_of_the_next),
         cmocka_unit_test(packets_of_strangers_are_dropped_and_counted),
     };
 

@@ -351,6 +351,14 @@ static uint32_t run_room(const struct run *r, const struct qp_tx *tx)
     return r->count && wire_pkt_bytes(&tx->pkt) != r->packet ? 0 : r->full - r->count;
 }
 
+/* What of the message that was begun a run can have: the last packet of a READ's answer is longer, and begins one. */
+static uint32_t run_left(const struct qp *qp, bool requests)
+{
+    uint32_t left = requests ? req_left(qp) : resp_left(qp);
+
+    return left - (!requests && left > 1);
+}
+
 /* Where a run begins that has no room here as a whole, as long as the message has packets for it: it goes with the next
  * call, as the rest would be a run of its own, hardly cheaper. */
 static bool run_waits(const struct run *r, uint32_t left, uint32_t room)
@@ -360,6 +368,12 @@ static bool run_waits(const struct run *r, uint32_t left, uint32_t room)
     return r->full && !r->count && min_u64(left, r->full) > room;
 }
 
+/* The last packet of an answer goes with the first two of the next one, in the next call if not in this one. */
+static bool last_waits(const struct run *r, const struct qp *qp, int room)
+{
+    return r->count && qp->resp.res_pending > 1 && room < 3 && resp_left(qp) == 1;
+}
+
 /* The packets that follow the last one in the middle of its message, built by copying it: number. bytes: that were
  * built before. */
 static uint32_t tx_more(struct qp *qp, struct run *run, struct qp_tx *last, bool requests, uint32_t bytes, uint32_t max)
@@ -367,8 +381,7 @@ static uint32_t tx_more(struct qp *qp, struct run *run, struct qp_tx *last, bool
     const struct wire_op *op = wire_op(last->pkt.opcode);
     uint32_t n, len = last->payload_len;
 
-    if (op->first || op->last || qp->slots || rate_of(qp) ||
-        run_waits(run, requests ? req_left(qp) : resp_left(qp), max))
+    if (op->first || op->last || qp->slots || rate_of(qp) || run_waits(run, run_left(qp, requests), max))
         return 0;
     max = (uint32_t)min_u64(max, min_u64(run_room(run, last), (QP_BURST_BYTES - bytes - 1) / len + 1));
     n = requests ? req_more(qp, last, max) : resp_more(qp, last, max);
@@ -411,7 +424,8 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             struct qp_tx *tx = &ret[n];
             if (pace_hold(qp, now) && (requests || qp->resp.res_pending)) /* acknowledgements do not wait */
                 break;
-            if (n && run_waits(&run, requests ? req_left(qp) : resp_left(qp), (uint32_t)(max - n)))
+            if (n && (run_waits(&run, run_left(qp, requests), (uint32_t)(max - n)) ||
+                      (!requests && last_waits(&run, qp, max - n))))
                 break;
             tx->retransmit = tx->follows = false;
             tx->ecn_capable = qp->e->cfg.dcqcn.enabled;
