@@ -273,12 +273,65 @@ static void a_stranger_in_the_daemons_place_gets_no_memory(void **state)
     assert_int_equal(rename(aside, path), 0);
 }
 
+struct reader {
+    struct pst_file *f;
+    uint8_t *p;
+    uint64_t end;
+    bool bad;
+};
+
+static void *read_on(void *arg)
+{
+    struct reader *r = arg;
+
+    while (now_ns() < r->end && !r->bad) {
+        memset(r->p, 'x', BYTES);
+        r->bad = pst_pread(r->f, r->p, BYTES, 0) != BYTES;
+        for (size_t i = 0; i < BYTES; i++)
+            r->bad |= r->p[i] != 'a';
+    }
+    return NULL;
+}
+
+/* Memory that was handed over, whole: when its reads are over nothing of them comes later, though the daemon died under them. */
+static void a_killed_daemon_writes_nothing_more(void **state)
+{
+    struct pst_fs *fs = connect_at(server.base, "killed", 0);
+    struct reader r = {NULL};
+    struct pst_buf *b;
+
+    (void)state;
+    put(fs, "/a", 'a');
+    assert_int_equal(pst_buf_alloc(fs, 2 * BYTES, &b, (void **)&r.p), 0);
+    assert_int_equal(pst_open(fs, "/a", O_RDONLY | O_DIRECT, 0, &r.f), 0);
+    for (int round = 0; round < 3; round++) {
+        pthread_t t;
+        memset(r.p, 'm', 2 * BYTES);
+        r.end = now_ns() + 200 * NSEC_PER_MSEC;
+        assert_int_equal(pthread_create(&t, NULL, read_on, &r), 0);
+        nap(10 + (int)(seed >> (4 * round)) % 40);
+        daemon_kill(&server);
+        assert_true(daemon_again(&server));
+        pthread_join(t, NULL);
+        assert_false(r.bad);
+        memset(r.p, 'm', BYTES);
+        nap(50);
+        for (size_t i = 0; i < 2 * BYTES; i++)
+            if (r.p[i] != 'm')
+                fail_msg("round %d: byte %zu was written later", round, i);
+    }
+    assert_int_equal(pst_close(r.f), 0);
+    assert_int_equal(pst_buf_unregister(b), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_says_who_places_its_bytes),
         cmocka_unit_test(what_comes_late_meets_no_other_request),
         cmocka_unit_test(a_client_that_dies_in_mid_transfer_leaves_nothing),
+        cmocka_unit_test(a_killed_daemon_writes_nothing_more),
         cmocka_unit_test(a_stranger_in_the_daemons_place_gets_no_memory),
     };
     int r = remote_main_begin(argc, argv);
