@@ -3,9 +3,8 @@
  * lost. usage: test_agent PENSTOCK [TEST]
  */
 #include "api_cases.h"
-#include "base/rng.h"
 #include "base/util.h"
-#include "daemon.h"
+#include "killer.h"
 #include "remote/remote_store.h"
 #include "remote_case.h"
 
@@ -16,8 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,72 +31,39 @@ static struct pst_fs *connect_by_proxy(const struct daemon *d, const char *conta
 
 /* ---- exactly once ---- */
 
-/* What is done to the daemons meanwhile; the client's calls are the test's own thread's, which may fail the test. */
-struct killer {
-    struct daemon *d;
-    struct rng r;
-    int rounds;
-    _Atomic int done; /* the client's rounds */
-    _Atomic bool over, failed;
-};
-
-static void *kill_them(void *arg)
-{
-    struct killer *k = arg;
-
-    for (int i = 0; i < k->rounds; i++) {
-        int before = atomic_load(&k->done);
-        while (atomic_load(&k->done) < before + 3 && !atomic_load(&k->over))
-            nap(10);
-        nap((int)rng_below(&k->r, 60));
-        if (i % 3 < 2) {
-            daemon_kill(k->d);
-            k->failed |= !daemon_again(k->d);
-        } else {
-            k->failed |= daemon_backend_stop(k->d) != 0;
-            k->failed |= !daemon_backend_again(k->d);
-        }
-    }
-    atomic_store(&k->over, true);
-    return NULL;
-}
-
 /*
  * Answers are lost on both ways, the agent is killed, the server drained, and each comes back: appends and names, of
  * which none may be made twice, and none fail.
  */
 static void what_is_sent_again_through_another_agent_happens_once(void **state)
 {
-    struct killer k = {.rounds = extended ? 60 : 6};
+    static struct killer k;
     uint8_t *buf = malloc(RECORD_MAX);
     struct pst_file *f;
     struct pst_fs *fs;
     struct daemon d;
     struct proxy *p;
-    pthread_t id;
     int i;
 
     (void)state;
-    rng_seed(&k.r, seed);
-    k.d = &d;
+    k = (struct killer){.d = &d, .rounds = extended ? 60 : 6, .backend_too = true};
     assert_true(daemon_start(&d, program, (const char *[]){"--data-advertise", "127.0.0.2", NULL}));
     p = proxy_start(&d, 0, (unsigned)seed);
     fs = connect_by_proxy(&d, "once");
     f = api_open_new(fs, "/log", O_APPEND);
     proxy_every(p, 60);
     proxy_every(d.proxy, 60);
-    assert_int_equal(pthread_create(&id, NULL, kill_them, &k), 0);
-    for (i = 0; i < 10 || !atomic_load(&k.over); i++) {
+    killer_start(&k);
+    for (i = 0; i < 10 || !killer_over(&k); i++) {
         char small[16];
         size_t n = record(i, buf);
         assert_int_equal(pst_append(f, buf, n, NULL), n);
         names_round(fs, i);
         snprintf(small, sizeof small, "/s%d", i % 7);
         api_put(fs, small, "small");
-        atomic_store(&k.done, i + 1);
+        killer_tick(&k);
     }
-    pthread_join(id, NULL); /* the daemons that it started live on */
-    assert_false(k.failed);
+    assert_true(killer_end(&k));
     proxy_every(p, 0);
     proxy_every(d.proxy, 0);
     print_message("%d rounds, %u and %u connections cut\n", i, proxy_cuts(p), proxy_cuts(d.proxy));

@@ -3,9 +3,8 @@
  * had done it. Random; the seed is printed. usage: test_remote_agents_filters PENSTOCK [TEST]
  */
 #include "api_cases.h"
-#include "base/rng.h"
 #include "base/util.h"
-#include "daemon.h"
+#include "killer.h"
 #include "remote/remote_store.h"
 #include "remote_case.h"
 
@@ -29,11 +28,12 @@ static struct daemon server, agents[AGENTS];
 static struct pst_fs *fs[WRITERS];
 static uint8_t model[FILE_MAX], got[FILE_MAX + 1];
 static uint64_t model_size;
+static struct killer *killer_now; /* NULL: agents live */
 
 static void open_all(const char *container)
 {
     for (int i = 0; i < WRITERS; i++)
-        fs[i] = connect_at(agents[i % AGENTS].base, container, 60000);
+        fs[i] = connect_at(agents[i % AGENTS].base, container, 300000);
 }
 
 static void close_all(void)
@@ -103,26 +103,30 @@ static void *write_records(void *arg)
         if (pst_pwrite(f, buf, n, k * RECORD + at) != (int64_t)n)
             w->r = -EIO;
         memcpy(model + k * RECORD + at, buf, n); /* nobody else's bytes */
+        if (killer_now && w->number % AGENTS == 0) /* through the one that is killed: they get on between two kills */
+            killer_tick(killer_now);
     }
     if (w->r == 0)
         w->r = pst_close(f);
     return NULL;
 }
 
-static void partial_writes_truncates_and_holes_by_two_agents_are_those_of_one(void **state)
+/* k: kills an agent meanwhile; NULL: nobody does. */
+static void change_records(const char *container, struct killer *k)
 {
     struct rng r;
     struct pst_file *f;
-    (void)state;
 
     rng_seed(&r, seed);
-    open_all("records");
+    open_all(container);
+    if (k)
+        killer_start(k);
     f = api_open_new(fs[0], "/records", 0);
     content(&r, model, FILE_MAX);
     model_size = FILE_MAX;
     assert_int_equal(pst_pwrite(f, model, FILE_MAX, 0), FILE_MAX);
     assert_int_equal(pst_close(f), 0);
-    for (int round = 0; round < (extended ? 200 : 12); round++) {
+    for (int round = 0; k ? !killer_over(k) : round < (extended ? 200 : 12); round++) {
         struct writer w[WRITERS];
         pthread_t t[WRITERS];
         int who = (int)rng_below(&r, WRITERS);
@@ -149,6 +153,25 @@ static void partial_writes_truncates_and_holes_by_two_agents_are_those_of_one(vo
         check("/records", "a hole punched, and longer again", round);
     }
     close_all();
+}
+
+static void partial_writes_truncates_and_holes_by_two_agents_are_those_of_one(void **state)
+{
+    (void)state;
+    change_records("records", NULL);
+}
+
+/* Neither the clients of the one that is killed nor those of the other see anything of it, but that it takes a while. */
+static void they_are_also_when_one_of_the_agents_is_killed_under_them(void **state)
+{
+    static struct killer k;
+    (void)state;
+
+    k = (struct killer){.d = &agents[0], .rounds = extended ? 100 : 10};
+    killer_now = &k;
+    change_records("killed", &k);
+    killer_now = NULL;
+    assert_true(killer_end(&k));
 }
 
 /* ---- appends ---- */
@@ -264,11 +287,13 @@ static void any_sequence_of_changes_through_either_agent_matches_a_model(void **
 
 int main(int argc, char **argv)
 {
-    static const char *const filters[] = {"--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY", NULL};
+    static const char *const filters[] = {"--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY",
+                                          "--buffer-memory", "16M", "--backend-timeout", "300s", NULL};
     int r = remote_main_begin(argc, argv);
     bool ok;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(partial_writes_truncates_and_holes_by_two_agents_are_those_of_one),
+        cmocka_unit_test(they_are_also_when_one_of_the_agents_is_killed_under_them),
         cmocka_unit_test(appends_by_two_agents_are_all_there_once_and_in_order),
         cmocka_unit_test(any_sequence_of_changes_through_either_agent_matches_a_model),
     };
