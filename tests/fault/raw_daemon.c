@@ -19,7 +19,7 @@ static struct srv_config *cfg;
 static struct srv *srv;
 static struct srv_config *behind_cfg;
 static struct srv *behind_srv;
-char addr[64], token[TOKEN_BYTES];
+char addr[64], token[TOKEN_BYTES], behind_addr[64], behind_token[TOKEN_BYTES];
 struct raw alice, bob;
 struct raw_conn conn;
 uint64_t ino;
@@ -111,7 +111,10 @@ int start_daemon(void **state)
     if (daemon_agent) {
         behind_srv = srv;
         behind_cfg = cfg;
-        snprintf(path, sizeof path, "penstock://127.0.0.1:%d", srv_control_port(behind_srv, 0));
+        snprintf(behind_addr, sizeof behind_addr, "127.0.0.1:%d", srv_control_port(behind_srv, 0));
+        if (token_find(behind_addr, behind_token) < 0)
+            return -1;
+        snprintf(path, sizeof path, "penstock://%s", behind_addr);
         if (start_one(path, &srv) < 0)
             return -1;
     }

@@ -17,6 +17,7 @@ extern bool daemon_export;        /* it takes memory, at export_path */
 extern bool daemon_agent;         /* it is an agent, with the server behind it in this process too */
 extern char export_path[100];
 extern char addr[64], token[TOKEN_BYTES];
+extern char behind_addr[64], behind_token[TOKEN_BYTES]; /* of an agent's server */
 extern struct raw alice, bob;
 extern struct raw_conn conn; /* alice's, new for each test, with `whole` bound as 0 */
 extern uint64_t ino;         /* a file of FILE_BYTES, full of 'f' at the start of each test; conn.mem is full of 'm' */

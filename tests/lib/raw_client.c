@@ -247,6 +247,15 @@ int raw_revoke_session(struct raw *c)
     return revoke_what(c, &q);
 }
 
+int raw_revoke_cont(struct raw *c)
+{
+    PB(RevokeRequest) q = PENSTOCK__V1__REVOKE_REQUEST__INIT;
+
+    q.what_case = PENSTOCK__V1__REVOKE_REQUEST__WHAT_CONTAINER;
+    q.container = c->cont;
+    return revoke_what(c, &q);
+}
+
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
 {
     PB(TicketRequest) q = PENSTOCK__V1__TICKET_REQUEST__INIT;

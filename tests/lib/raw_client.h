@@ -34,6 +34,7 @@ int raw_mkdir(struct raw *c, const char *name, uint32_t slot, uint64_t seq, uint
 int raw_rmdir(struct raw *c, const char *name);
 int raw_revoke_key(struct raw *c, uint64_t key_id);
 int raw_revoke_session(struct raw *c); /* all of it: how many keys */
+int raw_revoke_cont(struct raw *c);    /* of everybody in its container */
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len);
 
 /* A data connection of such a client. */
