@@ -41,6 +41,7 @@ int fm_errno(int64_t r)
     case EHOSTUNREACH:
     case ENETUNREACH:
     case EPIPE:
+    case ETIMEDOUT: /* it has waited, as long as it was told to */
     case EMSGSIZE:
     case ENOSYS: /* would make the kernel stop asking for good */
         return EIO;

@@ -106,6 +106,7 @@ struct other {
     struct cap cap;
     uint64_t key;
     _Atomic int calls;
+    _Atomic bool over;
     int end; /* of its last request */
 };
 
@@ -162,6 +163,7 @@ static void *read_on(void *arg)
 
     while ((o->end = raw_call(&o->k, &q)) == 0)
         atomic_fetch_add(&o->calls, 1);
+    atomic_store(&o->over, true);
     return NULL;
 }
 
@@ -177,8 +179,10 @@ static void what_is_under_way_when_keys_end_lands_before_the_exports_end_or_neve
         pthread_t t;
         other_comes(&o);
         assert_int_equal(pthread_create(&t, NULL, read_on, &o), 0);
-        while (atomic_load(&o.calls) < 3)
+        while (atomic_load(&o.calls) < 3) {
+            assert_false(atomic_load(&o.over));
             usleep(500);
+        }
         usleep((unsigned)rng_below(&r, 3000));
         if (round % 2)
             assert_true(raw_revoke_session(&o.c) > 0);
