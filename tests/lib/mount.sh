@@ -1,6 +1,7 @@
 # For tests on mounts: . tests/lib/mount.sh; then mnt_setup "$1" (local | penstock) gives a mounted, empty container at $MNT.
 # PENSTOCK names the command under test, PENSTOCK_TEST_PROVIDER the libfabric provider of its servers, PENSTOCK_TEST_FILTERS
-# their filters, separated by spaces; with PENSTOCK_TEST_AGENT the clients reach them through an agent. Everything is removed at the end, whatever happens.
+# their filters, separated by spaces; with PENSTOCK_TEST_AGENT the clients reach them through an agent, PENSTOCK_TEST_AGENT_FILTERS are its
+# filters. Everything is removed at the end, whatever happens.
 set -euo pipefail
 # In a mount namespace of its own: a namespace that someone else starts meanwhile would take a copy of our mounts along, and
 # keep them alive after the unmount.
@@ -77,7 +78,9 @@ serve_store() {
 
 # serve_agent [options]: the agent on $SERVER: $AGENT_PID
 serve_agent() {
-    "$PENSTOCK" serve --role agent --backend "penstock://$BACKEND" --listen "$SERVER" --metrics off \
+    local f filters=()
+    for f in ${PENSTOCK_TEST_AGENT_FILTERS:-}; do filters+=(--filter "$f"); done
+    "$PENSTOCK" serve --role agent --backend "penstock://$BACKEND" --listen "$SERVER" --metrics off "${filters[@]}" \
         ${PENSTOCK_TEST_PROVIDER:+--provider "$PENSTOCK_TEST_PROVIDER"} "$@" >>"$T/agent.log" 2>&1 &
     AGENT_PID=$!
     PIDS=("$AGENT_PID" "${PIDS[@]}")
