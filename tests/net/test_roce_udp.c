@@ -357,10 +357,10 @@ static void what_cannot_be_sent_is_lost_and_counted(void **state)
     assert_int_equal(came, 1);
 }
 
-static void a_slow_link_pushes_back_and_the_descriptor_tells_of_room(void **state)
+static void push_back(uint16_t sport)
 {
-    (void)state;
     struct end a = open_end(0, "10.77.0.1", false, false), b = open_end(1, "10.77.0.2", false, false);
+    a.addr.udp_port = port_sport(a.p, sport);
     netns_sh(&ns, 0, "tc qdisc add dev va root tbf rate 800mbit burst 128k limit 100000000");
     int sent = 0, full = 0, waits = 0;
     uint32_t got = 0;
@@ -384,6 +384,53 @@ static void a_slow_link_pushes_back_and_the_descriptor_tells_of_room(void **stat
         got += (uint32_t)k;
     assert_int_equal(got, 18000);
     netns_sh(&ns, 0, "tc qdisc del dev va root");
+    close_end(&a);
+    close_end(&b);
+}
+
+static void a_slow_link_pushes_back_and_the_descriptor_tells_of_room(void **state)
+{
+    (void)state;
+    push_back(PORT_UDP);
+    push_back(0xc123);
+}
+
+/* Bytes that lie in the queues of this namespace's socket on a port. */
+static unsigned long queued_at(uint16_t port)
+{
+    char line[256];
+    unsigned long bytes = 0, rx;
+    unsigned at;
+    FILE *f = fopen("/proc/thread-self/net/udp", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, " %*u: %*x:%x %*x:%*x %*x %*x:%lx", &at, &rx) == 2 && at == port)
+            bytes += rx;
+    fclose(f);
+    return bytes;
+}
+
+static void the_kernel_keeps_what_was_sent_last_and_no_more(void **state)
+{
+    (void)state;
+    struct end a = open_end(0, "10.77.0.1", false, false), b = open_end(1, "10.77.0.2", false, false);
+    static const uint16_t wanted[] = {0xc001, 0xc002, 0xc003};
+    struct port_rx rx[64];
+    unsigned long kept = 0;
+    for (int i = 0; i < 300; i++) {
+        a.addr.udp_port = port_sport(a.p, wanted[i % 3]);
+        assert_int_equal(send_one(&a, &b.addr, 15, 4000), 1);
+        for (int got = 0, k; got < 15; got += k)
+            assert_true((k = recv_some(b.p, rx, 64, 2000)) > 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        kept += queued_at(port_sport(a.p, wanted[i]));
+    print_message("%lu bytes are kept\n", kept);
+    assert_true(kept < 4u << 20); /* 32 messages of 60,000 bytes, and what they take beside */
+    assert_int_equal(queued_at(PORT_UDP), 0);
+    struct uroce_counters c = {0};
+    port_counters(a.p, &c);
+    assert_int_equal(c.tx_drops, 0);
 }
 
 static void a_full_receive_buffer_is_counted(void **state)
@@ -484,6 +531,7 @@ int main(void)
         cmocka_unit_test_teardown(groups_are_joined_and_left, close_ends),
         cmocka_unit_test_teardown(what_cannot_be_sent_is_lost_and_counted, close_ends),
         cmocka_unit_test_teardown(a_slow_link_pushes_back_and_the_descriptor_tells_of_room, close_ends),
+        cmocka_unit_test_teardown(the_kernel_keeps_what_was_sent_last_and_no_more, close_ends),
         cmocka_unit_test_teardown(a_full_receive_buffer_is_counted, close_ends),
         cmocka_unit_test_teardown(source_ports_come_from_a_bounded_pool, close_ends),
         cmocka_unit_test_teardown(an_address_in_use_is_named, close_ends),

@@ -177,6 +177,7 @@ static int pool_open(struct udp_port *u, uint32_t i, uint16_t wanted)
             return err;
         }
         buffer_size(fd, SO_SNDBUFFORCE, SO_SNDBUF, UDP_SNDBUF);
+        buffer_size(fd, SO_RCVBUFFORCE, SO_RCVBUF, UDP_KEEP_BUF);
         u->pool[i] = (struct udp_tx_sock){.fd = fd, .port = a.udp_port};
         return 0;
     }

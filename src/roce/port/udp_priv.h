@@ -26,9 +26,13 @@
 #define UDP_RCVBUF     (16u << 20)
 #define UDP_SNDBUF     (4u << 20)
 #define UDP_RETRY_NS   100000u /* after ENOBUFS, of which no poll tells the end */
-#define UDP_TX_CTL     128u
+#define UDP_TX_CTL     160u
 #define UDP_RX_CTL     256u
-#define UDP_SPORT_MIN  0xC000u /* RoCEv2 A17.9.2: source ports of flows */
+#define UDP_KEEP       32u        /* sent messages that the kernel keeps for us: 2 MiB, twice a core's cache */
+#define UDP_KEEP_RING  64u        /* with those of one more sendmmsg; a power of two */
+#define UDP_KEEP_BYTES 16384u     /* smaller ones are not worth the calls */
+#define UDP_KEEP_BUF   (4u << 20) /* receive buffer of a socket that sends: the kept ones count there */
+#define UDP_SPORT_MIN  0xC000u    /* RoCEv2 A17.9.2: source ports of flows */
 #define UDP_SPORT_TRYS 64u
 
 union udp_sockaddr {
@@ -82,6 +86,10 @@ struct udp_port {
     struct udp_tx_sock main, pool[UDP_POOL];
     struct udp_group groups[UDP_GROUPS];
     uint32_t ngroups;
+    /* Whose queues of errors have what the kernel keeps; the oldest is at kept_first. */
+    struct udp_tx_sock *kept[UDP_KEEP_RING];
+    uint32_t kept_first, nkept;
+    bool keeps_nothing;
     struct wire_icrc_tab *icrc_tab; /* made when a run first has to be sent packet by packet */
     struct udp_rx rx;
 };

@@ -6,6 +6,7 @@
 #include "roce/wire_icrc.h"
 
 #include <errno.h>
+#include <linux/net_tstamp.h>
 #include <string.h>
 
 enum outcome { SENT, FULL, FULL_QUIET /* no poll tells the end */, UNSEGMENTED, LOST };
@@ -49,6 +50,58 @@ static void settle(const struct udp_port *u, struct udp_tx_sock *s, const struct
     if (setsockopt(s->fd, level, u->v6 ? IPV6_MULTICAST_HOPS : IP_MULTICAST_TTL, &hops, sizeof hops) == 0 &&
         setsockopt(s->fd, level, u->v6 ? IPV6_UNICAST_HOPS : IP_TTL, &hops, sizeof hops) == 0)
         s->hop_limit = (uint8_t)hops;
+}
+
+/*
+ * What is sent is copied into pages of the kernel's, which it takes again as soon as the receiver has read them. If
+ * that is a process of this machine they then lie in the cache of another core, and to write them takes three times as
+ * long as others. With a time stamp the kernel keeps a message for us, in its socket's queue of errors, until we read
+ * that: so much later that the pages are in no core's cache. Not on the main socket, whose errors would wake who sleeps
+ * on it.
+ */
+static bool keeps(const struct udp_port *u, const struct udp_tx_sock *s, const struct port_tx *tx)
+{
+    return !u->keeps_nothing && s != &u->main && run_total(tx) >= UDP_KEEP_BYTES;
+}
+
+/* Reads the oldest one of the socket's. */
+static bool let_go(const struct udp_tx_sock *s)
+{
+    struct msghdr none = {0};
+    return recvmsg(s->fd, &none, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0;
+}
+
+static bool let_go_oldest(struct udp_port *u)
+{
+    u->nkept--;
+    return let_go(u->kept[u->kept_first++ % UDP_KEEP_RING]);
+}
+
+static void keep_nothing(struct udp_port *u)
+{
+    u->keeps_nothing = true;
+    while (u->nkept)
+        let_go_oldest(u);
+}
+
+/* Where the kernel keeps none, for its settings or the device, no more is asked. */
+static void keep(struct udp_port *u, struct udp_tx_sock *s, const struct port_tx *tx, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (keeps(u, s, &tx[i]))
+            u->kept[(u->kept_first + u->nkept++) % UDP_KEEP_RING] = s;
+    while (u->nkept > UDP_KEEP)
+        if (!let_go_oldest(u))
+            keep_nothing(u);
+}
+
+/* The socket is waited for: it may have no error, which would wake at once. A full link leads out of the machine. */
+static void wait_for_room(struct udp_port *u, const struct udp_tx_sock *s)
+{
+    keep_nothing(u);
+    while (let_go(s))
+        ;
+    udp_wait_for_room(u, s->fd);
 }
 
 struct tx_msg {
@@ -97,6 +150,10 @@ static void build(const struct udp_port *u, const struct udp_tx_sock *s, const s
     if (tx->npkts > 1) {
         uint16_t seg = (uint16_t)tx->seg_bytes;
         put_cmsg(h, IPPROTO_UDP, UDP_SEGMENT, &seg, sizeof seg);
+    }
+    if (keeps(u, s, tx)) {
+        uint32_t record = SOF_TIMESTAMPING_TX_SOFTWARE;
+        put_cmsg(h, SOL_SOCKET, SO_TIMESTAMPING, &record, sizeof record);
     }
 }
 
@@ -168,6 +225,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s
     while (done < n) {
         int k = transmit(s->fd, mm + done, n - done);
         if (k > 0) {
+            keep(u, s, tx + done, k);
             done += k;
             continue;
         }
@@ -177,7 +235,7 @@ static int send_batch(struct udp_port *u, uint64_t now_ns, struct udp_tx_sock *s
             continue;
         switch (outcome_of(err, tx[done].npkts > 1)) {
         case FULL:
-            udp_wait_for_room(u, s->fd);
+            wait_for_room(u, s);
             u->retry_ns = now_ns + 10 * UDP_RETRY_NS;
             return done;
         case FULL_QUIET:
