@@ -2,7 +2,6 @@
 #include "cli.h"
 
 #include "base/err.h"
-#include "base/trace.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -74,17 +73,16 @@ static int configure(struct serve_args *a, char *err, size_t err_size)
     return r == 0 ? srv_config_finish(a->cfg, err, err_size) : r;
 }
 
-/* SIGHUP: the log level of the file; certificates are read again by themselves when they change. */
-static void reload(const struct serve_args *a)
+/* SIGHUP. Certificates are read again by themselves when they change. */
+static void reload(const struct serve_args *a, struct srv *srv)
 {
     struct serve_args again = *a;
     char err[500];
 
     srv_notify("RELOADING=1");
     if (configure(&again, err, sizeof err) == 0) {
-        log_set_level(again.cfg->log);
-        trace_set_slow(again.cfg->log_slow_ms * NSEC_PER_MSEC);
-        log_info("configuration read again: log level is set, certificates are read when they change, "
+        srv_reload(srv, again.cfg);
+        log_info("configuration read again: log level and limits of tenants are set, certificates are read when they change, "
                  "other changes need a restart");
     } else {
         log_error("configuration not taken: %s", err);
@@ -130,7 +128,7 @@ static int serve(struct serve_args *a, sigset_t *signals)
     announce(a, srv);
     srv_notify("READY=1");
     while (sigwait(signals, &sig) == 0 && sig == SIGHUP) {
-        reload(a);
+        reload(a, srv);
         srv_reopen_audit(srv);
     }
     srv_notify("STOPPING=1");
@@ -183,7 +181,7 @@ static int run_serve(const struct cli_cmd *cmd, int argc, char **argv)
 }
 
 static const char serve_details[] = "Flags win over the file; a repeatable flag replaces the file's list.\n"
-                                    "SIGTERM drains and ends with 0. SIGHUP reads the log level again and opens the audit log anew.";
+                                    "SIGTERM drains and ends with 0. SIGHUP reads the log level and the limits of tenants again, and opens the audit log anew.";
 
 const struct cli_cmd cmds_serve[] = {
     {"serve", "", "Runs the daemon: serves a store to clients", serve_details, run_serve},

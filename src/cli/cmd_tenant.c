@@ -1,6 +1,8 @@
-/* tenant list, show: who is kept apart on a server. */
+/* tenant list, show, set: who is kept apart on a server, and what each may take. */
 #include "session.h"
 #include "status.h"
+
+#include "penstock/v1/admin.pb-c.h"
 
 #include <string.h>
 
@@ -95,6 +97,8 @@ static int show(const struct cli_cmd *cmd, int argc, char **argv, bool one)
 
     if (cli_url(argv[first], 0, &u) < 0)
         return EXIT_USAGE;
+    if (!cli_is_remote(&u))
+        return cli_usage(cmd, "%s is no server", argv[first]);
     list = tenants_json(&u, &k, one ? argv[first + 1] : NULL, &code);
     if (!list)
         return code ? code : EXIT_FAILED;
@@ -113,6 +117,73 @@ static int show(const struct cli_cmd *cmd, int argc, char **argv, bool one)
     return fflush(stdout) ? EXIT_FAILED : EXIT_OK;
 }
 
+#define LIMITS_MAX 32
+
+/* "rate=200M" into l; false, with a message printed: it is not of that form. */
+static bool take_limit(char *arg, Penstock__V1__TenantLimit *l)
+{
+    char *eq = strchr(arg, '=');
+
+    if (!eq || eq == arg) {
+        cli_error("\"%.80s\" is not KEY=VALUE", arg);
+        return false;
+    }
+    *eq = 0;
+    penstock__v1__tenant_limit__init(l);
+    l->key = arg;
+    l->value = eq + 1;
+    return true;
+}
+
+static int set(const struct cli_url *u, const struct cli_conn *k, const char *name, Penstock__V1__TenantLimit **limits, size_t n)
+{
+    Penstock__V1__TenantSetRequest q = PENSTOCK__V1__TENANT_SET_REQUEST__INIT;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
+    int code = EXIT_OK;
+    struct cli_session *s = cli_session_open(u, k, &code);
+    Penstock__V1__TenantSetReply *a;
+    char about[200];
+
+    if (!s)
+        return code;
+    snprintf(about, sizeof about, "tenant \"%.100s\"", name);
+    cli_session_about(s, about);
+    h.session = cli_session_id(s);
+    q.header = &h;
+    q.name = (char *)(uintptr_t)name;
+    q.limits = limits;
+    q.n_limits = n;
+    a = (void *)cli_call(s, "/penstock.v1.TenantService/Set", &q.base, &penstock__v1__tenant_set_reply__descriptor, &code);
+    cli_session_close(s);
+    if (!a)
+        return code;
+    printf(a->kept ? "kept over restarts\n"
+                   : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration too\n");
+    penstock__v1__tenant_set_reply__free_unpacked(a, NULL);
+    return fflush(stdout) ? EXIT_FAILED : EXIT_OK;
+}
+
+static int run_set(const struct cli_cmd *cmd, int argc, char **argv)
+{
+    struct cli_conn k = {0};
+    const struct cli_opt opts[] = {CLI_SERVER_OPTS(k), {0}};
+    Penstock__V1__TenantLimit limits[LIMITS_MAX], *at[LIMITS_MAX];
+    struct cli_url u;
+    size_t n = 0;
+    CLI_PARSE(cmd, opts, argc, argv, 3, 2 + LIMITS_MAX);
+
+    if (cli_url(argv[first], 0, &u) < 0)
+        return EXIT_USAGE;
+    if (!cli_is_remote(&u))
+        return cli_usage(cmd, "%s is no server", argv[first]);
+    for (int i = first + 2; i < argc; i++, n++) {
+        if (!take_limit(argv[i], &limits[n]))
+            return EXIT_USAGE;
+        at[n] = &limits[n];
+    }
+    return set(&u, &k, argv[first + 1], at, n);
+}
+
 static int run_list(const struct cli_cmd *cmd, int argc, char **argv)
 {
     return show(cmd, argc, argv, false);
@@ -126,5 +197,9 @@ static int run_show(const struct cli_cmd *cmd, int argc, char **argv)
 const struct cli_cmd cmds_tenant[] = {
     {"tenant list", "URL", "Lists the tenants of a server or an agent", NULL, run_list},
     {"tenant show", "URL NAME", "Shows a tenant: containers, limits, use", NULL, run_show},
+    {"tenant set", "URL NAME KEY=VALUE...", "Sets limits of a tenant, from now on",
+     "quota, quota_objects, weight, rate, rate_ops, burst, burst_ops, max_sessions, max_connections, with values as in\n"
+     "penstock.yaml(5); \"none\": no limit; KEY= : as the configuration has it. All of them are set, or none.",
+     run_set},
     {0},
 };

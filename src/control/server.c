@@ -95,7 +95,7 @@ static int make_rpc(struct ctl_server *s, const struct ctl_config *cfg)
 {
     struct rpc_server_config rc = {.user = s, .threads = cfg->threads, .max_calls = cfg->max_calls, .admit = admit};
     size_t n = ARRAY_SIZE(streams) + ctl_session_nmethods + ctl_admin_nmethods + ctl_cap_nmethods +
-               ctl_status_nmethods + ctl_ns_nmethods;
+               ctl_status_nmethods + ctl_ns_nmethods + ctl_tenant_nmethods;
 
     s->methods = calloc(n, sizeof *s->methods);
     if (!s->methods)
@@ -106,6 +106,7 @@ static int make_rpc(struct ctl_server *s, const struct ctl_config *cfg)
     n = add_methods(s->methods, n, ctl_admin_methods, ctl_admin_nmethods);
     n = add_methods(s->methods, n, ctl_cap_methods, ctl_cap_nmethods);
     n = add_methods(s->methods, n, ctl_status_methods, ctl_status_nmethods);
+    n = add_methods(s->methods, n, ctl_tenant_methods, ctl_tenant_nmethods);
     memcpy(s->methods + n, streams, sizeof streams);
     rc.methods = s->methods;
     rc.nmethods = n + ARRAY_SIZE(streams);
@@ -193,6 +194,7 @@ static int add_tenants(struct ctl_server *s, const struct ctl_config *cfg, char 
         struct ctl_endpoint *own = calloc(cfg->tenants[i].nendpoints + 1, sizeof *own);
         pthread_mutex_init(&t->mu, NULL);
         t->in = cfg->tenants[i];
+        atomic_store(&t->sessions, t->in.sessions);
         t->in.endpoints = own;
         if (!own)
             return -ENOMEM;

@@ -41,7 +41,8 @@ struct ctl_method {
 
 /* A tenant, and what is kept for it. */
 struct ctl_ten {
-    struct ctl_tenant in; /* endpoints are the server's copy */
+    struct ctl_tenant in; /* endpoints are the server's copy; of sessions see below */
+    _Atomic uint32_t sessions;
     pthread_mutex_t mu;   /* guards the rest */
     struct pst_queue *queues[CTL_QUEUES]; /* idle ones, for fsync */
     unsigned nqueues;
@@ -148,8 +149,9 @@ int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *r
 /* ---- the services' methods ---- */
 
 extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_cap_methods[], ctl_status_methods[],
-    ctl_ns_methods[];
-extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods;
+    ctl_ns_methods[], ctl_tenant_methods[];
+extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods,
+    ctl_tenant_nmethods;
 
 /* Of NamespaceService: svc_ns_open.c, svc_ns_data.c. */
 ctl_handler ctl_ns_open, ctl_ns_close, ctl_ns_create, ctl_ns_fsync, ctl_ns_write;

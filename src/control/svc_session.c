@@ -41,7 +41,7 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
     snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
     snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
     ret->tenant = c->tenant;
-    ret->tenant_sessions = q->s->tenants[c->tenant].in.sessions;
+    ret->tenant_sessions = atomic_load(&q->s->tenants[c->tenant].sessions);
     sess_on_behalf(c->tenant);
     ret->uid = c->uid;
     ret->gid = c->gid;

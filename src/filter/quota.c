@@ -22,9 +22,9 @@
 
 struct quota {
     struct filter f;
-    struct amount max; /* UINT64_MAX: no limit */
     _Atomic uint64_t refused;
     pthread_mutex_t mu; /* guards the rest; held while the store below is asked */
+    struct amount max;  /* UINT64_MAX: no limit */
     bool known;
     struct amount used, since, under_way;
 };
@@ -52,6 +52,14 @@ int amount_in_use(struct pst_store *st, struct amount *ret)
     if (r == 0)
         *ret = a;
     return r;
+}
+
+static struct amount limits_of(struct pst_store *st)
+{
+    struct quota *q = quota_of(st);
+
+    scoped_lock(&q->mu);
+    return q->max;
 }
 
 static bool fits(uint64_t used, uint64_t since, uint64_t add, uint64_t max)
@@ -188,16 +196,16 @@ static int quota_cont_create(struct pst_store *st, const struct pst_ctx *ctx, co
 
 static int quota_statfs(struct pst_cont *c, struct pst_statfs *ret)
 {
-    struct quota *q = quota_of(c->store);
+    const struct amount max = limits_of(c->store);
     struct amount used;
     struct pst_statfs s;
     int r = pst_store_statfs(c->next, &s);
 
-    if (r == 0 && q->max.bytes != UINT64_MAX) {
-        r = amount_in_use(q->f.st.next, &used);
+    if (r == 0 && max.bytes != UINT64_MAX) {
+        r = amount_in_use(c->store->next, &used);
         if (r == 0) {
-            s.total_bytes = min_u64(s.total_bytes, q->max.bytes);
-            s.free_bytes = min_u64(s.free_bytes, q->max.bytes - min_u64(used.bytes, q->max.bytes));
+            s.total_bytes = min_u64(s.total_bytes, max.bytes);
+            s.free_bytes = min_u64(s.free_bytes, max.bytes - min_u64(used.bytes, max.bytes));
         }
     }
     if (r == 0)
@@ -290,28 +298,29 @@ static int quota_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, ui
 static void quota_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
     struct quota *q = quota_of(st);
+    const struct amount max = limits_of(st);
 
     pst_store_stats(st->next, fn, user);
-    if (q->max.bytes != UINT64_MAX)
-        fn(user, "penstock_quota_bytes", "", "Space that may be in use.", false, (double)q->max.bytes);
-    if (q->max.objects != UINT64_MAX)
-        fn(user, "penstock_quota_objects", "", "Objects that may be there.", false, (double)q->max.objects);
+    if (max.bytes != UINT64_MAX)
+        fn(user, "penstock_quota_bytes", "", "Space that may be in use.", false, (double)max.bytes);
+    if (max.objects != UINT64_MAX)
+        fn(user, "penstock_quota_objects", "", "Objects that may be there.", false, (double)max.objects);
     fn(user, "penstock_quota_refused_total", "", "Changes refused for want of quota.", true,
        (double)atomic_load_explicit(&q->refused, memory_order_relaxed));
 }
 
 static void quota_describe(struct pst_store *st, void (*fn)(void *user, const char *key, const char *value), void *user)
 {
-    const struct quota *q = quota_of(st);
+    const struct amount max = limits_of(st);
     char n[24];
 
     pst_store_describe(st->next, fn, user);
-    if (q->max.bytes != UINT64_MAX) {
-        snprintf(n, sizeof n, "%llu", (unsigned long long)q->max.bytes);
+    if (max.bytes != UINT64_MAX) {
+        snprintf(n, sizeof n, "%llu", (unsigned long long)max.bytes);
         fn(user, "quota.bytes", n);
     }
-    if (q->max.objects != UINT64_MAX) {
-        snprintf(n, sizeof n, "%llu", (unsigned long long)q->max.objects);
+    if (max.objects != UINT64_MAX) {
+        snprintf(n, sizeof n, "%llu", (unsigned long long)max.objects);
         fn(user, "quota.objects", n);
     }
 }
@@ -323,6 +332,14 @@ static void quota_close(struct pst_store *st)
     pst_store_close(st->next);
     pthread_mutex_destroy(&q->mu);
     free(q);
+}
+
+void filter_quota_set(struct pst_store *st, uint64_t bytes, uint64_t objects)
+{
+    struct quota *q = quota_of(st);
+
+    scoped_lock(&q->mu);
+    q->max = (struct amount){bytes ? bytes : UINT64_MAX, objects ? objects : UINT64_MAX};
 }
 
 int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struct pst_store **ret)

@@ -96,6 +96,8 @@ const struct option_row config_rows[] = {
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
         T(metrics.listen), V(metrics_listen), 0, 0),
+    ROW("metrics-token-file", "FILE", "whoever reads the Prometheus page shows the token in it; without it the page tells of no tenant",
+        "metrics.token_file", K_STR, T(metrics.token_file), V(metrics_token_file), 0, 0),
     ROW("audit", "FILE", "audit log: sessions, grants, refusals, administrators' acts, as lines of JSON", "audit.file",
         K_STR, T(audit.file), V(audit_file), 0, 0),
     ROW("audit-size", "SIZE", "then it is rotated; default 64M", "audit.size", K_SIZE, T(audit.size), V(audit_size), 1 * MiB,
@@ -105,6 +107,8 @@ const struct option_row config_rows[] = {
     ROW("log", "LEVEL", "error, warn, info or debug; default info", "log", K_STR, T(log), 0, 0, 0),
     ROW("log-slow", "TIME", "requests that take so long are told in the log; 0: none; default 1s", "log_slow", K_MS, T(log_slow),
         V(log_slow_ms), 0, 86400000),
+    ROW("tenants-file", "FILE", "where limits of tenants that are set at run time are kept; without it they last until the daemon ends",
+        "tenants_file", K_STR, T(tenants_file), V(tenants_file), 0, 0),
     ROW("user", "NAME", "run as this user", "user", K_STR, T(user), V(run_as), 0, 0),
     ROW("drain", "TIME", "how long SIGTERM waits for what is under way; default 10s", "drain", K_MS, T(drain),
         V(drain_ms), 0, 600000),
@@ -429,6 +433,9 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
         c->metrics_listen = NULL;
     else if (check_addr(c, "metrics", c->metrics_listen, true, err, err_size) < 0)
         return -EINVAL;
+    else if (c->ntenants > 1 && !c->metrics_token_file && !srv_addr_is_local(c->metrics_listen))
+        return config_bad(c, config_row("metrics"), "metrics.listen", c->metrics_listen,
+                          "needs metrics.token_file off loopback, where there are tenants: it tells of all of them", err, err_size);
     if (v->log && log_level_parse(v->log, &c->log) < 0)
         return config_bad(c, config_row("log"), "log", v->log, "must be error, warn, info or debug", err, err_size);
     return 0;

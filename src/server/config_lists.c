@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int config_check_members(struct srv_config *c, const struct option_row *o, const char *prefix, const struct config_member *m,
+int config_check_members(const struct srv_config *c, const struct option_row *o, const char *prefix, const struct config_member *m,
                          size_t n, char *err, size_t err_size)
 {
     for (size_t i = 0; i < n; i++) {

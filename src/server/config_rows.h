@@ -35,8 +35,11 @@ struct config_member {
     void *out;
     uint64_t min, max; /* M_UINT; M_SIZE: min */
 };
-int config_check_members(struct srv_config *c, const struct option_row *o, const char *prefix,
+int config_check_members(const struct srv_config *c, const struct option_row *o, const char *prefix,
                          const struct config_member *m, size_t n, char *err, size_t err_size);
+/* Of a tenant's text its limits, checked, into k; in errors it is called prefix: "tenants[0]". */
+int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
+                         char *err, size_t err_size);
 /* A tenant without credentials is of no use to anybody. */
 int config_tenants_used(const struct srv_config *c, char *err, size_t err_size);
 /* config_lists.c: the lists of the text, checked, into the configuration. */

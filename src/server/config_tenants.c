@@ -79,9 +79,9 @@ static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
     return 0;
 }
 
-static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t, struct srv_tenant *k)
+int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
+                         char *err, size_t err_size)
 {
-    const struct srv_config *c = w->c;
     const struct config_member m[] = {
         {"quota", t->quota, M_SIZE, &k->quota_bytes, 64 * KiB, 0},
         {"quota_objects", t->quota_objects, M_UINT, &k->quota_objects, 1, UINT64_MAX / 2},
@@ -92,6 +92,26 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         {"burst_ops", t->burst_ops, M_UINT, &k->burst_ops, 1, 1000000000},
         {"max_sessions", t->max_sessions, M_UINT, &k->max_sessions, 1, 1000000},
         {"max_connections", t->max_connections, M_UINT, &k->max_connections, 1, 1000000},
+    };
+    char key[80];
+    int r;
+
+    k->quota_bytes = k->quota_objects = k->bytes_per_s = k->ops_per_s = k->burst_bytes = k->burst_ops = 0;
+    k->max_sessions = k->max_connections = 0;
+    k->weight = 1;
+    r = config_check_members(c, NULL, prefix, m, ARRAY_SIZE(m), err, err_size);
+    snprintf(key, sizeof key, "%s.%s", prefix, k->burst_bytes && !k->bytes_per_s ? "burst" : "burst_ops");
+    if (r == 0 && k->burst_bytes && !k->bytes_per_s)
+        r = config_bad(c, NULL, key, t->burst, "needs rate", err, err_size);
+    if (r == 0 && k->burst_ops && !k->ops_per_s)
+        r = config_bad(c, NULL, key, t->burst_ops, "needs rate_ops", err, err_size);
+    return r;
+}
+
+static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t, struct srv_tenant *k)
+{
+    const struct srv_config *c = w->c;
+    const struct config_member m[] = {
         {"shards", t->shards, M_UINT, &k->shards, 1, SRV_SHARDS_MAX},
         {"buffer_memory", t->buffer_memory, M_SIZE, &k->buffer_memory, 4 * c->data_buffer_bytes, 0},
     };
@@ -116,10 +136,8 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
     snprintf(prefix, sizeof prefix, "tenants[%u]", i);
     if (r == 0)
         r = config_check_members(w->c, NULL, prefix, m, ARRAY_SIZE(m), w->err, w->err_size);
-    if (r == 0 && k->burst_bytes && !k->bytes_per_s)
-        r = bad(w, i, "burst", t->burst, "needs rate");
-    if (r == 0 && k->burst_ops && !k->ops_per_s)
-        r = bad(w, i, "burst_ops", t->burst_ops, "needs rate_ops");
+    if (r == 0)
+        r = config_tenant_limits(w->c, prefix, t, k, w->err, w->err_size);
     return r == 0 ? check_backend(w, i, k) : r;
 }
 

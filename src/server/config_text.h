@@ -52,7 +52,7 @@ struct text_audit {
     char *file, *size, *keep;
 };
 struct text_metrics {
-    char *listen;
+    char *listen, *token_file;
 };
 struct text_values {
     char *role;
@@ -71,7 +71,7 @@ struct text_values {
     struct text_limits limits;
     struct text_metrics metrics;
     struct text_audit audit;
-    char *log, *log_slow, *user, *drain;
+    char *log, *log_slow, *tenants_file, *user, *drain;
 };
 
 #define TEXT_FLAGS 64

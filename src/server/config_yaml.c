@@ -132,6 +132,7 @@ static const cyaml_schema_field_t limits_fields[] = {
 };
 static const cyaml_schema_field_t metrics_fields[] = {
     STR("listen", struct text_metrics, listen),
+    STR("token_file", struct text_metrics, token_file),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t audit_fields[] = {
@@ -155,6 +156,7 @@ static const cyaml_schema_field_t top_fields[] = {
     MAP("audit", struct text_values, audit, audit_fields),
     STR("log", struct text_values, log),
     STR("log_slow", struct text_values, log_slow),
+    STR("tenants_file", struct text_values, tenants_file),
     STR("user", struct text_values, user),
     STR("drain", struct text_values, drain),
     CYAML_FIELD_END,

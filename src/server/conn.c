@@ -38,6 +38,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     struct srv *srv = s->srv;
     struct sess *sess = NULL;
     struct conn *c;
+    uint64_t most;
 
     if (!atomic_load(&srv->ready) || atomic_load(&s->drain) || atomic_load(&s->stop))
         return NULL;
@@ -49,10 +50,11 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     }
     if (ctl_ticket_use(srv->ctl, data, len, s->id, &sess) < 0) /* counted there */
         goto refuse;
-    if (s->tenant->cfg->max_connections && atomic_load(&s->tenant->nconns) >= s->tenant->cfg->max_connections) {
+    most = atomic_load(&s->tenant->max_connections);
+    if (most && atomic_load(&s->tenant->nconns) >= most) {
         ctl_refuse(srv->ctl, REFUSE_LIMIT);
         log_warn("data connection from %s refused: tenant %s has %llu open (max_connections)", fab_conn_peer(fc),
-                 s->tenant->cfg->name, (unsigned long long)s->tenant->cfg->max_connections);
+                 s->tenant->cfg->name, (unsigned long long)most);
         goto refuse;
     }
     if (sess_ident(sess)->tenant != s->tenant->id) { /* no ticket of its is good here; this is the second lock */

@@ -101,6 +101,12 @@ static void on_tenant(void *user, uint32_t tenant, void (*fn)(void *arg, const c
     tenant_describe(&srv->tenants[tenant], fn, arg);
 }
 
+static int on_tenant_set(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n,
+                         bool *ret_kept, char *err, size_t err_size)
+{
+    return limits_set(user, tenant, keys, values, n, ret_kept, err, err_size);
+}
+
 static void on_metrics(void *user, uint32_t tenant, pst_stat_fn fn, void *arg)
 {
     stats_emit(user, tenant, fn, arg);
@@ -206,11 +212,20 @@ static int read_token(const char *path, char *ret, size_t size, char *err, size_
     return 0;
 }
 
+int srv_read_token(const char *path, uint8_t ret_hash[32], char *err, size_t err_size)
+{
+    char token[512] = "";
+    int r = read_token(path, token, sizeof token, err, err_size);
+
+    if (r == 0)
+        r = token_hash(token, ret_hash);
+    pst_wipe(token, sizeof token);
+    return r;
+}
+
 static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char *err, size_t err_size)
 {
     const char *name = in->cn ? in->cn : in->name;
-    char token[512] = "";
-    int r = 0;
 
     *out = (struct ctl_cred){.by_cert = in->cn != NULL,
                              .by_token = !in->cn,
@@ -227,12 +242,8 @@ static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char
     strcpy(out->name, name);
     if (out->by_cert)
         return 0;
-    if (in->token_file)
-        r = read_token(in->token_file, token, sizeof token, err, err_size);
-    if (r == 0)
-        r = token_hash(in->token_file ? token : in->token, out->token_hash);
-    pst_wipe(token, sizeof token);
-    return r;
+    return in->token_file ? srv_read_token(in->token_file, out->token_hash, err, err_size)
+                          : token_hash(in->token, out->token_hash);
 }
 
 /* ---- control ---- */
@@ -258,7 +269,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .ntenants = srv->ntenants,
         .audit = srv->audit,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_metrics, on_turn},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_metrics, on_turn},
     };
 
     if (!listen || !creds || !tenants)
@@ -276,7 +287,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     srv_each_tenant(srv, t) {
         struct ctl_tenant *x = &tenants[t->id];
         *x = (struct ctl_tenant){.st = t->store,
-                                 .sessions = (uint32_t)t->cfg->max_sessions,
+                                 .sessions = (uint32_t)t->limits.now.max_sessions,
                                  .endpoints = t->endpoints,
                                  .nendpoints = t->nshards};
         snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
@@ -297,12 +308,7 @@ static int start_turns(struct srv *srv, char *err, size_t err_size)
     if (wanted)
         r = turns_new(srv->cfg->window_bytes, &srv->turns);
     srv_each_tenant(srv, t) {
-        const struct srv_tenant *l = t->cfg;
-        const struct qos_limits q = {.weight = (uint32_t)l->weight,
-                                     .bytes_per_s = l->bytes_per_s,
-                                     .ops_per_s = l->ops_per_s,
-                                     .burst_bytes = l->burst_bytes,
-                                     .burst_ops = l->burst_ops};
+        const struct qos_limits q = tenant_shares(&t->limits.now);
         if (wanted && r == 0)
             r = turns_add(srv->turns, &t->share, &q);
     }
@@ -325,7 +331,9 @@ static int start_tenants(struct srv *srv, char *err, size_t err_size)
         t->cfg = &srv->cfg->tenants[t - srv->tenants];
         t->id = (unsigned)(t - srv->tenants);
     }
-    r = start_turns(srv, err, err_size);
+    r = limits_start(srv, err, err_size);
+    if (r == 0)
+        r = start_turns(srv, err, err_size);
     srv_each_tenant(srv, t) {
         if (r == 0)
             r = tenant_open_store(t, err, err_size);
@@ -402,6 +410,8 @@ static void close_all(struct srv *srv)
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
     srv_each_tenant(srv, t)
         tenant_close(t);
+    limits_stop(srv);
+    pthread_mutex_destroy(&srv->limits_lock);
     turns_free(srv->turns);
     free(srv->tenants);
     audit_close(srv->audit);
@@ -418,6 +428,7 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
         return -ENOMEM;
     srv->cfg = cfg;
     srv->start_ns = now_ns();
+    pthread_mutex_init(&srv->limits_lock, NULL);
     log_set_level(cfg->log);
     trace_set_slow(cfg->log_slow_ms * NSEC_PER_MSEC);
     snprintf(err, err_size, "out of memory");
@@ -459,6 +470,13 @@ int srv_control_port(const struct srv *s, unsigned i)
 int srv_metrics_port(const struct srv *s)
 {
     return metrics_port(s->metrics);
+}
+
+void srv_reload(struct srv *s, const struct srv_config *again)
+{
+    log_set_level(again->log);
+    trace_set_slow(again->log_slow_ms * NSEC_PER_MSEC);
+    limits_reload(s, again);
 }
 
 void srv_reopen_audit(struct srv *s)

@@ -219,6 +219,7 @@ struct srv {
     struct pst_store *store; /* what the tenants share: the engine, and the filters for all of them */
     struct tenant *tenants;  /* the first one is the server's own */
     unsigned ntenants;
+    pthread_mutex_t limits_lock; /* struct limits of the tenants, and their file */
     struct turns *turns; /* NULL: no limits, and a single tenant */
     struct ctl_server *ctl;
     struct audit *audit; /* NULL: none */
@@ -233,6 +234,9 @@ struct srv {
 /* The store at the bottom, by these options; an agent waits for the server behind it. */
 int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, struct pst_store **ret,
                     char *err, size_t err_size);
+
+/* The hash of a file's first line, which nobody else may read: 0, or -errno and a line for people. */
+int srv_read_token(const char *path, uint8_t ret_hash[32], char *err, size_t err_size);
 
 #define srv_each_tenant(srv, t) for (struct tenant *t = (srv)->tenants; t < (srv)->tenants + (srv)->ntenants; t++)
 #define tenant_each_shard(t, s) for (struct shard *s = (t)->shards; s < (t)->shards + (t)->nshards; s++)

@@ -3,12 +3,14 @@
 
 #include "base/err.h"
 #include "control/rpc.h"
+#include "control/tls.h"
 
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define HTTP_CONNECTIONS 128 /* at once; more wait */
 #define HTTP_TIMEOUT_S   5
@@ -18,6 +20,8 @@ struct metrics {
     struct srv *srv;
     struct MHD_Daemon *http;
     int port;
+    bool has_token;
+    uint8_t token_hash[32]; /* token_hash() */
 };
 
 /* The format wants all samples of a name together, under one header. */
@@ -31,7 +35,7 @@ struct sample {
 struct samples {
     struct sample *v;
     size_t n, cap;
-    bool failed;
+    bool failed, no_tenants; /* no_tenants: what is told of each of them is left out */
 };
 
 static void collect(void *user, const char *name, const char *labels, const char *help, bool counter, double value)
@@ -40,7 +44,7 @@ static void collect(void *user, const char *name, const char *labels, const char
     struct sample *x;
     char *full;
 
-    if (s->failed || s->n == SAMPLES_MAX)
+    if (s->failed || s->n == SAMPLES_MAX || (s->no_tenants && strstr(labels, "tenant=\"")))
         return;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 256;
@@ -98,9 +102,11 @@ static void write_samples(FILE *f, const struct samples *s)
     }
 }
 
-static char *page(struct srv *srv, size_t *ret_len)
+/* Without a token the page is open to every user of the machine, and so tells of no tenant. */
+static char *page(struct metrics *m, size_t *ret_len)
 {
-    struct samples s = {0};
+    struct srv *srv = m->srv;
+    struct samples s = {.no_tenants = srv->ntenants > 1 && !m->has_token};
     char *text = NULL;
     FILE *f;
 
@@ -149,6 +155,32 @@ static enum MHD_Result respond_line(struct MHD_Connection *c, unsigned status, c
     return respond(c, status, (char *)line, strlen(line), false);
 }
 
+static bool may_read(const struct metrics *m, struct MHD_Connection *c)
+{
+    static const char bearer[] = "Bearer ";
+    const char *said = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    uint8_t hash[sizeof m->token_hash];
+
+    if (!m->has_token)
+        return true;
+    return said && !strncasecmp(said, bearer, sizeof bearer - 1) && token_hash(said + sizeof bearer - 1, hash) == 0 &&
+           pst_equal_ct(hash, m->token_hash, sizeof hash);
+}
+
+static enum MHD_Result refuse(struct MHD_Connection *c)
+{
+    static char line[] = "a token is needed (metrics.token_file): Authorization: Bearer TOKEN\n";
+    struct MHD_Response *r = MHD_create_response_from_buffer(sizeof line - 1, line, MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result ok;
+
+    if (!r)
+        return MHD_NO;
+    MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
+    ok = MHD_queue_response(c, MHD_HTTP_UNAUTHORIZED, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
 static enum MHD_Result answer(void *user, struct MHD_Connection *c, const char *url, const char *method,
                               const char *version, const char *data, size_t *data_size, void **state)
 {
@@ -173,7 +205,9 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *c, const char *
         return respond_line(c, MHD_HTTP_OK, "ok\n");
     if (strcmp(url, "/metrics") != 0)
         return respond_line(c, MHD_HTTP_NOT_FOUND, "see /metrics\n");
-    text = page(m->srv, &len);
+    if (!may_read(m, c))
+        return refuse(c);
+    text = page(m, &len);
     if (!text)
         return respond_line(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
     return respond(c, MHD_HTTP_OK, text, len, true);
@@ -204,6 +238,14 @@ int metrics_start(struct srv *srv, const char *addr, struct metrics **ret, char 
     if (!m)
         return -ENOMEM;
     m->srv = srv;
+    if (srv->cfg->metrics_token_file) {
+        int r = srv_read_token(srv->cfg->metrics_token_file, m->token_hash, err, err_size);
+        if (r < 0) {
+            free(m);
+            return r;
+        }
+        m->has_token = true;
+    }
     srv_parse_addr(addr, host, &port);
     snprintf(service, sizeof service, "%u", port);
     if (getaddrinfo(host, service, &hints, &ai) != 0)

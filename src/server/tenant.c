@@ -12,11 +12,11 @@
 /* On a failure what is there already stays in t->store, for tenant_close. */
 static int push_own(struct tenant *t, char *err, size_t err_size)
 {
-    const struct srv_tenant *k = t->cfg;
-    int r = 0;
+    const struct srv_tenant *k = t->cfg, *now = &t->limits.now;
+    int r = filter_quota(t->store, now->quota_bytes, now->quota_objects, &t->store);
 
-    if (k->quota_bytes || k->quota_objects)
-        r = filter_quota(t->store, k->quota_bytes, k->quota_objects, &t->store);
+    if (r == 0)
+        t->quota = t->store;
     for (unsigned i = 0; r == 0 && i < k->nfilters; i++)
         r = filter_push(k->filters[i], t->store, &t->store, err, err_size);
     return r;
@@ -77,6 +77,15 @@ void tenant_stop_data(struct tenant *t)
         shard_stop(&t->shards[i]);
 }
 
+struct qos_limits tenant_shares(const struct srv_tenant *k)
+{
+    return (struct qos_limits){.weight = (uint32_t)k->weight,
+                               .bytes_per_s = k->bytes_per_s,
+                               .ops_per_s = k->ops_per_s,
+                               .burst_bytes = k->burst_bytes,
+                               .burst_ops = k->burst_ops};
+}
+
 void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     const struct srv_tenant *k = t->cfg;
@@ -84,15 +93,6 @@ void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *k
         const char *key;
         uint64_t value;
     } numbers[] = {
-        {"quota", k->quota_bytes},
-        {"quota_objects", k->quota_objects},
-        {"weight", k->weight},
-        {"rate", k->bytes_per_s},
-        {"rate_ops", k->ops_per_s},
-        {"burst", k->burst_bytes},
-        {"burst_ops", k->burst_ops},
-        {"max_sessions", k->max_sessions},
-        {"max_connections", k->max_connections},
         {"connections", atomic_load(&t->nconns)},
         {"shards", k->shards},
         {"buffer_memory", k->buffer_memory},
@@ -105,6 +105,7 @@ void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *k
         snprintf(text, sizeof text, "%.*s", (int)strcspn(k->filters[i], ":"), k->filters[i]);
         fn(arg, "filters", text);
     }
+    limits_describe(t, fn, arg);
     for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
         if (!numbers[i].value)
             continue;

@@ -11,6 +11,7 @@
 
 #include "control/service.h"
 #include "fabric/fabric.h"
+#include "limits.h"
 #include "server/config.h"
 #include "turn.h"
 
@@ -22,14 +23,17 @@ struct srv;
 struct tenant {
     struct srv *srv;
     unsigned id; /* in srv->tenants, and ctl's number of it */
-    const struct srv_tenant *cfg; /* name, limits */
+    const struct srv_tenant *cfg; /* as the configuration had it at the start; its limits: below */
+    struct limits limits;         /* under srv.limits_lock */
     struct share share;
     struct pst_store *store; /* topmost filter */
+    struct pst_store *quota; /* among them; NULL: the server's own tenant has none */
     struct fab *fab;
     struct shard *shards; /* shard.id counts over all tenants */
     unsigned nshards;
     struct ctl_endpoint endpoints[SRV_SHARDS_MAX];
     atomic_uint nconns;
+    _Atomic uint64_t max_connections; /* 0: the server's */
 };
 
 /* Store, then domain and shards; err: a line for people. What was opened before an error is closed by tenant_close. */
@@ -37,7 +41,9 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size);
 int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t err_size);
 /* Before the sessions end: the shards hold some of their things. */
 void tenant_stop_data(struct tenant *t);
-/* Its entry of the configuration, without secrets. */
+/* Its part of the store, by these limits. */
+struct qos_limits tenant_shares(const struct srv_tenant *k);
+/* Its entry of the configuration with the limits that hold, without secrets. */
 void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg);
 /* After. */
 void tenant_close(struct tenant *t);

@@ -71,6 +71,15 @@ int turns_add(struct turns *ts, struct share *s, const struct qos_limits *l)
     return r;
 }
 
+void share_set(struct share *s, const struct qos_limits *l)
+{
+    uint64_t now = now_ns();
+
+    scoped_lock(&s->turns->lock);
+    if (qos_tenant_set(&s->t, l, now) == 0) /* else the weight is out of range, which was checked */
+        give(s->turns, now);
+}
+
 uint64_t share_reserve(struct share *s, uint64_t ops)
 {
     scoped_lock(&s->turns->lock);

@@ -46,6 +46,8 @@ int turns_new(uint64_t window_bytes, struct turns **ret);
 void turns_free(struct turns *t);
 /* 0, -EINVAL, -ENOMEM. The share lives as long as `turns`. */
 int turns_add(struct turns *t, struct share *s, const struct qos_limits *l);
+/* Other limits from now on; where there are turns. Any thread. */
+void share_set(struct share *s, const struct qos_limits *l);
 /* Its figures; nothing where there are no turns. */
 void share_emit(struct share *s, const char *tenant, pst_stat_fn fn, void *user);
 /* When a control call may go: not later than now_ns is now. */

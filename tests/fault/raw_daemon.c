@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -27,6 +28,8 @@ struct cap whole;
 const char *daemon_filter, *daemon_config;
 bool daemon_export, daemon_agent;
 char export_path[100];
+#define PAGE_TOKEN "token-of-the-metrics-page"
+static char token_path[100];
 
 static void set_flag(const char *name, const char *value)
 {
@@ -52,6 +55,19 @@ static int load_config(void)
     return -1;
 }
 
+/* Where there are tenants the metrics page tells of them only to who has its token. */
+static int page_token(void)
+{
+    FILE *f;
+
+    snprintf(token_path, sizeof token_path, "%s/page.token", dir);
+    f = fopen(token_path, "w");
+    if (!f || fchmod(fileno(f), 0600) < 0)
+        return -1;
+    fputs(PAGE_TOKEN, f);
+    return fclose(f);
+}
+
 /* The daemon under test; or, as `behind`, the server behind it. */
 static int start_one(const char *backend, struct srv **ret)
 {
@@ -73,6 +89,8 @@ static int start_one(const char *backend, struct srv **ret)
     }
     set_flag("listen", "127.0.0.1:0");
     set_flag("metrics", behind ? "off" : "127.0.0.1:0");
+    if (page_token() == 0)
+        set_flag("metrics-token-file", token_path);
     set_flag("shards", "1");
     set_flag("buffer-memory", "32M");
     set_flag("log", "error");
@@ -152,7 +170,7 @@ double metric(const char *name)
     struct sockaddr_in sa = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)srv_metrics_port(srv)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    static const char get[] = "GET /metrics HTTP/1.0\r\n\r\n";
+    static const char get[] = "GET /metrics HTTP/1.0\r\nAuthorization: Bearer " PAGE_TOKEN "\r\n\r\n";
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     size_t n = 0;
     ssize_t k;

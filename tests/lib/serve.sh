@@ -64,4 +64,5 @@ drain() {
     wait "$DAEMON" || code=$?
     [ "$code" = 0 ] || fail "the daemon ended with $code after SIGTERM"
 }
-metric() { curl -sf "http://127.0.0.1:$METRICS/metrics" | awk -v k="$1" '$1 == k { print $2 }'; }
+# METRICS_TOKEN is the page's token, where it has one.
+metric() { curl -sf ${METRICS_TOKEN:+-H "Authorization: Bearer $METRICS_TOKEN"} "http://127.0.0.1:$METRICS/metrics" | awk -v k="$1" '$1 == k { print $2 }'; }

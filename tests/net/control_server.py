@@ -95,6 +95,7 @@ class Client:
         self.ns = namespace_pb2_grpc.NamespaceServiceStub(c)
         self.caps = capability_pb2_grpc.CapabilityServiceStub(c)
         self.status = status_pb2_grpc.StatusServiceStub(c)
+        self.tenant = admin_pb2_grpc.TenantServiceStub(c)
         self.raw = c
         self.session = b""
         self.handle = 0

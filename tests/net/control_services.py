@@ -194,6 +194,20 @@ class Status(Shared):
         self.fails(Code.PERMISSION_DENIED, "EPERM", tenants,
                    st.TenantsRequest(session=self.client(b"alice-token").session))
 
+    def test_limits_of_tenants_are_set_by_administrators(self):
+        def req(session, name="default", limits=(("rate", "1M"),)):
+            return ad.TenantSetRequest(header=ad.AdminHeader(session=session), name=name,
+                                       limits=[ad.TenantLimit(key=k, value=v) for k, v in limits])
+        set_limits, root = self.root.tenant.Set, self.root.session
+        # This server has no limits at all: penstock serve has.
+        self.fails(Code.UNIMPLEMENTED, "EOPNOTSUPP", set_limits, req(root))
+        self.fails(Code.NOT_FOUND, "ENOENT", set_limits, req(root, name="none"))
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", set_limits, req(root, limits=()))
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", set_limits, req(root, limits=[("rate", "1M")] * 33))
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", set_limits, ad.TenantSetRequest(name="default"))
+        self.fails(Code.UNAUTHENTICATED, "ESTALE", set_limits, req(b""))
+        self.fails(Code.PERMISSION_DENIED, "EPERM", set_limits, req(self.client(b"alice-token").session))
+
     def test_health(self):
         h = health_pb2_grpc.HealthStub(self.root.raw)
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -242,7 +256,7 @@ class Status(Shared):
         self.assertEqual(a, b)
         self.assertEqual({s for s in a[0] if s.startswith("penstock")}, {"penstock.v1." + s for s in (
             "SessionService", "PoolService", "ContainerService", "NamespaceService", "CapabilityService",
-            "StatusService")})
+            "StatusService", "TenantService")})
         Status.all_methods = a[1]
 
 

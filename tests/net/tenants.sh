@@ -5,7 +5,9 @@
 
 head -c 24 /dev/urandom | base64 >"$T/a.token"
 head -c 24 /dev/urandom | base64 >"$T/b.token"
+head -c 24 /dev/urandom | base64 >"$T/page.token"
 chmod 600 "$T"/*.token
+METRICS_TOKEN=$(cat "$T/page.token")
 cat >"$T/penstock.yaml" <<YAML
 store:
   url: local:$T/store
@@ -15,6 +17,7 @@ pools:
   - {label: pb, mode: 777, containers: [{label: c, mode: 777}]}
   - {label: shared, mode: 777, containers: [{label: in, mode: 777}, {label: out, mode: 777}]}
 data: {shards: 1, buffer_memory: 16M}
+metrics: {token_file: $T/page.token}
 audit: {file: $T/audit.log, size: 1M, keep: 2}
 tenants:
   - {name: anna, containers: [pa/*, shared/in], quota: 4M, quota_objects: 12, buffer_memory: 16M, max_connections: 8}
@@ -92,6 +95,23 @@ expect 5 anna pool create "$SERVER/more"
 [ "$(metric 'penstock_tenant_refused_total{tenant="bert",reason="admin"}')" = 0 ] || fail "bert's refusals"
 [ "$(metric 'penstock_tenant_quota_bytes{tenant="anna"}')" = 4194304 ] || fail "anna's quota"
 [ "$(metric 'penstock_tenant_data_bytes_in_total{tenant="anna"}')" -ge 3000000 ] || fail "anna's bytes"
+
+say "the Prometheus page is for who has its token; without one it tells of no tenant"
+page() { curl -s -o "$T/page" -w '%{http_code}' "$@" "http://127.0.0.1:$METRICS/metrics"; }
+[ "$(page)" = 401 ] && [ "$(page -H 'Authorization: Bearer wrong-wrong-wrong-wrong')" = 401 ] || fail "the page is open"
+[ "$(page -H "Authorization: Basic $METRICS_TOKEN")" = 401 ] && [ "$(page -H "Authorization: Bearer ${METRICS_TOKEN}x")" = 401 ] || fail "open"
+grep -q penstock_ "$T/page" && fail "a refusal has figures: $(cat "$T/page")"
+[ "$(page -H "Authorization: Bearer $METRICS_TOKEN")" = 200 ] && grep -q 'tenant="anna"' "$T/page" || fail "$(head "$T/page")"
+[ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$METRICS/healthz")" = 200 ] || fail "healthz needs a token"
+drain
+sed '/^metrics:/d' "$T/penstock.yaml" >"$T/open.yaml"
+serve --config "$T/open.yaml"
+[ "$(METRICS_TOKEN= page)" = 200 ] && grep -q '^penstock_sessions ' "$T/page" || fail "$(head "$T/page")"
+grep -E 'tenant=|anna|bert' "$T/page" && fail "the page tells of tenants"
+drain
+expect 2 "$PENSTOCK" serve --config "$T/open.yaml" --listen 127.0.0.1:0 --metrics 0.0.0.0:0
+says "metrics.token_file"
+serve --config "$T/penstock.yaml"
 
 say "objects end at theirs"
 for i in $(seq 20); do anna mkdir "$SERVER/pa/c/d$i" 2>"$T/err" || break; done

@@ -318,6 +318,34 @@ static void what_is_under_way_counts(void **state)
     stand_close(&x);
 }
 
+static void a_quota_may_be_changed_while_it_is_in_use(void **state)
+{
+    struct pst_new in = {.mode = S_IFREG | 0644};
+    struct pst_statfs s;
+    struct pst_attr a;
+    struct stand x;
+    uint64_t ino;
+    (void)state;
+
+    stand_open(&x, 0, 0); /* none at first: also what comes under none is counted */
+    ino = file(x.c, "f");
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 0, 128 * KiB), 128 * KiB);
+    filter_quota_set(x.top, 192 * KiB, 0);
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 128 * KiB, 128 * KiB), -EDQUOT);
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 128 * KiB, 64 * KiB), 64 * KiB);
+    assert_int_equal(pst_store_statfs(x.c, &s), 0);
+    assert_int_equal(s.total_bytes, 192 * KiB);
+    /* Below what is in use: it stays, may be written over, and no more comes. */
+    filter_quota_set(x.top, 64 * KiB, 1);
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 0, 64 * KiB), 64 * KiB);
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 192 * KiB, 4 * KiB), -EDQUOT);
+    assert_int_equal(pst_store_make(x.c, &ff_ctx, PST_ROOT_INO, "g", &in, &a, NULL), -EDQUOT);
+    filter_quota_set(x.top, 0, 0);
+    assert_int_equal(put(&x, x.c, PST_OP_WRITE, ino, 192 * KiB, 256 * KiB), 256 * KiB);
+    assert_int_equal(pst_store_make(x.c, &ff_ctx, PST_ROOT_INO, "g", &in, &a, NULL), 0);
+    stand_close(&x);
+}
+
 static void the_filters_options(void **state)
 {
     static const char *const bad[] = {"quota", "quota:bytes=0", "quota:bytes=x", "quota:objects=0", "quota:size=1"};
@@ -339,6 +367,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(space_ends_at_the_quota_and_comes_back, two_tenants, ff_teardown),
         cmocka_unit_test_setup_teardown(objects_end_at_the_quota, two_tenants, ff_teardown),
         cmocka_unit_test_setup_teardown(what_is_under_way_counts, two_tenants, ff_teardown),
+        cmocka_unit_test_setup_teardown(a_quota_may_be_changed_while_it_is_in_use, two_tenants, ff_teardown),
         cmocka_unit_test_setup_teardown(the_filters_options, two_tenants, ff_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,9 @@ struct ctl_hooks {
     void (*facts)(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg);
     /* What a tenant is configured to be; without secrets. */
     void (*tenant)(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg);
+    /* Other limits for it: 0, or -errno and a line for people in err. ret_kept: they hold after a restart too. */
+    int (*tenant_set)(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
+                      char *err, size_t err_size);
     void (*metrics)(void *user, uint32_t tenant, pst_stat_fn fn, void *arg); /* CTL_ALL: of all together */
     /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
     uint64_t (*turn)(void *user, uint32_t tenant);
@@ -116,6 +119,8 @@ struct ctl_server;
  */
 int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char *err, size_t err_size);
 int ctl_server_port(const struct ctl_server *s, size_t i);
+/* How many sessions a tenant may have from now on; 0: no limit of its own. Any thread. */
+void ctl_tenant_sessions(struct ctl_server *s, uint32_t tenant, uint32_t sessions);
 /* Health turns to NOT_SERVING, no new calls or sessions, calls end (grace_ms), sessions are closed. */
 void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms);
 /* After stop, and after all sess and sess_cont are put back. Accepts NULL. */

@@ -71,6 +71,8 @@ int filter_view(struct pst_store *next, const char *const *containers, size_t n,
 int filter_view_check(const char *container); /* 0, -EINVAL */
 /* As the filter "quota"; 0: no limit. On an error `next` stays the caller's. */
 int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struct pst_store **ret);
+/* Of a store that filter_quota has made: from now on. Who is over it keeps what he has, and gets no more. Any thread. */
+void filter_quota_set(struct pst_store *st, uint64_t bytes, uint64_t objects);
 
 /* ---- the filters there are ---- */
 

@@ -121,10 +121,12 @@ struct srv_config {
     uint64_t window_bytes;           /* qos_config.window_cost */
 
     const char *metrics_listen; /* NULL: off */
+    const char *metrics_token_file; /* NULL: anybody reads it, and it tells of no tenant */
     const char *audit_file;     /* NULL: none */
     uint64_t audit_size, audit_keep;
     enum log_level log;
     uint64_t log_slow_ms; /* 0: none */
+    const char *tenants_file; /* limits set at run time; NULL: they are not kept */
     const char *run_as; /* a user's name; NULL: stay */
     uint64_t drain_ms;
 };

@@ -1,0 +1,372 @@
+/* Locks: srv.limits_lock guards what a tenant's limits are; the file is written under it. */
+#include "limits.h"
+
+#include "data.h"
+
+#include "base/err.h"
+#include "filter/filter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_MAX   (1u << 20)
+#define VALUE_MAX  32u
+
+static const struct {
+    const char *name;
+    size_t text;
+} keys[] = {
+    {"quota", offsetof(struct text_tenant, quota)},
+    {"quota_objects", offsetof(struct text_tenant, quota_objects)},
+    {"weight", offsetof(struct text_tenant, weight)},
+    {"rate", offsetof(struct text_tenant, rate)},
+    {"rate_ops", offsetof(struct text_tenant, rate_ops)},
+    {"burst", offsetof(struct text_tenant, burst)},
+    {"burst_ops", offsetof(struct text_tenant, burst_ops)},
+    {"max_sessions", offsetof(struct text_tenant, max_sessions)},
+    {"max_connections", offsetof(struct text_tenant, max_connections)},
+};
+#define KEYS ARRAY_SIZE(keys)
+
+static char **at(struct text_tenant *t, size_t key)
+{
+    return (char **)((char *)t + keys[key].text);
+}
+
+static char *get(const struct text_tenant *t, size_t key)
+{
+    return *(char *const *)((const char *)t + keys[key].text);
+}
+
+static void drop(struct text_tenant *t)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        free(*at(t, i));
+        *at(t, i) = NULL;
+    }
+}
+
+/* On a failure ret has nothing. */
+static int copy(const struct text_tenant *from, struct text_tenant *ret)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        *at(ret, i) = get(from, i) ? strdup(get(from, i)) : NULL;
+        if (get(from, i) && !get(ret, i)) {
+            drop(ret);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+/* What holds of both, checked. */
+static int combine(struct tenant *t, const struct text_tenant *base, const struct text_tenant *set, struct srv_tenant *ret,
+                   char *err, size_t err_size)
+{
+    struct srv_tenant now = *t->cfg;
+    struct text_tenant all = {0};
+    char prefix[SESS_NAME_MAX + 10];
+    int r;
+
+    for (size_t i = 0; i < KEYS; i++) {
+        char *s = get(set, i);
+        *at(&all, i) = !s ? get(base, i) : strcmp(s, "none") ? s : NULL;
+    }
+    snprintf(prefix, sizeof prefix, "tenant %s", t->cfg->name);
+    r = config_tenant_limits(t->srv->cfg, prefix, &all, &now, err, err_size);
+    if (r == 0)
+        *ret = now;
+    return r;
+}
+
+/* ---- the file of those that were set at run time: "TENANT KEY VALUE", a line each ---- */
+
+static struct tenant *find(struct srv *srv, const char *name)
+{
+    srv_each_tenant(srv, t)
+        if (t->id && !strcmp(t->cfg->name, name))
+            return t;
+    return NULL;
+}
+
+static size_t find_key(const char *name)
+{
+    size_t i = 0;
+
+    while (i < KEYS && strcmp(keys[i].name, name))
+        i++;
+    return i;
+}
+
+static int write_all(struct srv *srv, FILE *f)
+{
+    fprintf(f, "# Limits of tenants that were set at run time (penstock tenant set), instead of those of the configuration.\n");
+    srv_each_tenant(srv, t)
+        for (size_t i = 0; i < KEYS; i++)
+            if (get(&t->limits.set, i))
+                fprintf(f, "%s %s %s\n", t->cfg->name, keys[i].name, get(&t->limits.set, i));
+    return ferror(f) || fflush(f) || fsync(fileno(f)) ? -EIO : 0;
+}
+
+/* Whole, or as it was, also over a crash. */
+static int save(struct srv *srv)
+{
+    const char *path = srv->cfg->tenants_file, *slash = strrchr(path, '/');
+    cleanup_free char *tmp = NULL, *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    cleanup_close int dirfd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    FILE *f;
+    int fd, r;
+
+    if (asprintf(&tmp, "%s.new", path) < 0) {
+        tmp = NULL;
+        return -ENOMEM;
+    }
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!f) {
+        r = -errno;
+        if (fd >= 0)
+            close(fd);
+        return r;
+    }
+    r = write_all(srv, f);
+    if (fclose(f) && r == 0)
+        r = -errno;
+    if (r == 0 && rename(tmp, path) < 0)
+        r = -errno;
+    if (r == 0 && (dirfd < 0 || fsync(dirfd) < 0))
+        r = -errno;
+    if (r < 0)
+        unlink(tmp);
+    return r;
+}
+
+/* A line that is not as it should be ends the start: nobody is to run without the limits that he has set. */
+static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t err_size)
+{
+    char *save_at = NULL, *name = strtok_r(line, " \n", &save_at), *key = strtok_r(NULL, " \n", &save_at),
+         *value = strtok_r(NULL, " \n", &save_at);
+    struct tenant *t;
+    size_t i;
+
+    if (!name || *name == '#')
+        return 0;
+    i = key ? find_key(key) : KEYS;
+    if (i == KEYS || !value || strlen(value) >= VALUE_MAX || strtok_r(NULL, " \n", &save_at)) {
+        snprintf(err, err_size, "%s: line %u: not \"TENANT KEY VALUE\" (tenants_file)", srv->cfg->tenants_file, n);
+        return -EINVAL;
+    }
+    t = find(srv, name);
+    if (!t) {
+        log_warn("%s: line %u: no tenant \"%s\" in the configuration: it is left out", srv->cfg->tenants_file, n, name);
+        return 0;
+    }
+    return config_set_string(at(&t->limits.set, i), value);
+}
+
+static int load(struct srv *srv, char *err, size_t err_size)
+{
+    const char *path = srv->cfg->tenants_file;
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cleanup_free char *line = NULL;
+    struct stat st;
+    size_t size = 0;
+    unsigned n = 0;
+    FILE *f;
+    int r = 0;
+
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
+        r = fd < 0 ? -errno : -EINVAL;
+        snprintf(err, err_size, "%s (tenants_file): %s", path, fd < 0 ? err_text(r) : "not a file of limits");
+        return r;
+    }
+    f = fdopen(dup(fd), "r");
+    if (!f)
+        return -errno;
+    while (r == 0 && getline(&line, &size, f) >= 0)
+        r = take_line(srv, line, ++n, err, err_size);
+    fclose(f);
+    return r;
+}
+
+/* ---- from the start to the end ---- */
+
+/* The limits in the text of the configuration; NULL: it has none of that name. */
+static const struct text_tenant *text_of(const struct srv_config *c, const char *name)
+{
+    const struct text_values *v = c->text->v;
+
+    for (unsigned i = 0; i < v->tenants_count; i++)
+        if (v->tenants[i].name && !strcmp(v->tenants[i].name, name))
+            return &v->tenants[i];
+    return NULL;
+}
+
+int limits_start(struct srv *srv, char *err, size_t err_size)
+{
+    int r = 0;
+
+    srv_each_tenant(srv, t) {
+        const struct text_tenant *text = t->id ? text_of(srv->cfg, t->cfg->name) : NULL;
+        t->limits.now = *t->cfg;
+        atomic_store(&t->max_connections, t->cfg->max_connections);
+        if (r == 0 && text)
+            r = copy(text, &t->limits.base);
+    }
+    if (r == 0 && srv->cfg->tenants_file)
+        r = load(srv, err, err_size);
+    srv_each_tenant(srv, t) {
+        if (r == 0 && t->id)
+            r = combine(t, &t->limits.base, &t->limits.set, &t->limits.now, err, err_size);
+        atomic_store(&t->max_connections, t->limits.now.max_connections);
+    }
+    return r;
+}
+
+void limits_stop(struct srv *srv)
+{
+    srv_each_tenant(srv, t) {
+        drop(&t->limits.base);
+        drop(&t->limits.set);
+    }
+}
+
+/* ---- while it runs ---- */
+
+/* Nothing of it fails: it was checked. Needs the lock. */
+static void apply(struct tenant *t, const struct srv_tenant *now)
+{
+    const struct qos_limits q = tenant_shares(now);
+
+    t->limits.now = *now;
+    filter_quota_set(t->quota, now->quota_bytes, now->quota_objects);
+    share_set(&t->share, &q);
+    atomic_store(&t->max_connections, now->max_connections);
+    ctl_tenant_sessions(t->srv->ctl, t->id, (uint32_t)now->max_sessions);
+}
+
+static int change(struct text_tenant *set, const char *key, const char *value, char *err, size_t err_size)
+{
+    size_t i = find_key(key);
+
+    if (i == KEYS) {
+        size_t n = (size_t)snprintf(err, err_size, "\"%.40s\" is no limit that can be set; these can:", key);
+        for (i = 0; i < KEYS && n < err_size; i++)
+            n += (size_t)snprintf(err + n, err_size - n, " %s", keys[i].name);
+        return -EINVAL;
+    }
+    if (strlen(value) >= VALUE_MAX || strpbrk(value, " \t\r\n#")) {
+        snprintf(err, err_size, "%s: not a value", key);
+        return -EINVAL;
+    }
+    if (*value)
+        return config_set_string(at(set, i), value);
+    free(*at(set, i));
+    *at(set, i) = NULL;
+    return 0;
+}
+
+int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const char *const *values, size_t n, bool *ret_kept,
+               char *err, size_t err_size)
+{
+    struct tenant *t = &srv->tenants[tenant];
+    struct text_tenant set, old;
+    struct srv_tenant now;
+    int r;
+
+    if (!t->id) {
+        snprintf(err, err_size, "the server's own tenant has the limits of the configuration (limits.bytes, limits.operations)");
+        return -EOPNOTSUPP;
+    }
+    scoped_lock(&srv->limits_lock);
+    r = copy(&t->limits.set, &set);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = change(&set, names[i], values[i], err, err_size);
+    if (r == 0)
+        r = combine(t, &t->limits.base, &set, &now, err, err_size);
+    if (r < 0) {
+        drop(&set);
+        return r;
+    }
+    old = t->limits.set;
+    t->limits.set = set;
+    r = srv->cfg->tenants_file ? save(srv) : 0;
+    if (r < 0) {
+        snprintf(err, err_size, "%s cannot be written (tenants_file): %s", srv->cfg->tenants_file, err_text(r));
+        t->limits.set = old;
+        drop(&set);
+        return r;
+    }
+    drop(&old);
+    apply(t, &now);
+    *ret_kept = srv->cfg->tenants_file != NULL;
+    return 0;
+}
+
+static void reload_one(struct tenant *t, const struct text_tenant *text)
+{
+    struct text_tenant base;
+    struct srv_tenant now;
+    char err[300] = "";
+    int r = copy(text, &base);
+
+    if (r < 0)
+        return;
+    r = combine(t, &base, &t->limits.set, &now, err, sizeof err);
+    if (r < 0) { /* not of the file alone, which was checked: with what was set at run time */
+        log_error("%s: its limits stay as they were", err);
+        drop(&base);
+        return;
+    }
+    drop(&t->limits.base);
+    t->limits.base = base;
+    apply(t, &now);
+}
+
+void limits_reload(struct srv *srv, const struct srv_config *again)
+{
+    scoped_lock(&srv->limits_lock);
+    srv_each_tenant(srv, t) {
+        const struct text_tenant *text = t->id ? text_of(again, t->cfg->name) : NULL;
+        if (text)
+            reload_one(t, text);
+        else if (t->id)
+            log_warn("tenant %s is not in the configuration any more: it is served until the daemon is started anew", t->cfg->name);
+    }
+    for (unsigned i = 1; i < again->ntenants; i++)
+        if (!find(srv, again->tenants[i].name))
+            log_warn("tenant %s is new in the configuration: it is served when the daemon is started anew", again->tenants[i].name);
+}
+
+void limits_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+{
+    const struct srv_tenant *k = &t->limits.now;
+    char text[32];
+
+    scoped_lock(&t->srv->limits_lock);
+    {
+        const struct {
+            const char *key;
+            uint64_t value;
+        } numbers[] = {
+            {"quota", k->quota_bytes}, {"quota_objects", k->quota_objects}, {"weight", k->weight},
+            {"rate", k->bytes_per_s},  {"rate_ops", k->ops_per_s},          {"burst", k->burst_bytes},
+            {"burst_ops", k->burst_ops}, {"max_sessions", k->max_sessions}, {"max_connections", k->max_connections},
+        };
+        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+            snprintf(text, sizeof text, "%llu", (unsigned long long)numbers[i].value);
+            if (numbers[i].value)
+                fn(arg, numbers[i].key, text);
+        }
+    }
+    for (size_t i = 0; i < KEYS; i++)
+        if (get(&t->limits.set, i))
+            fn(arg, "set_at_run_time", keys[i].name);
+}
