@@ -16,7 +16,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static struct srv srv;
+static const struct srv_config no_token;
+static struct srv srv = {.cfg = &no_token, .ntenants = 1};
 static struct metrics *page;
 
 static void start(void)

@@ -201,7 +201,8 @@ table <<'ROWS'
 2 | filter compress: alg=gzip: must be lz4 or zstd | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter compress:alg=gzip
 2 | filter csum: compress, crypt and csum have to follow one another | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --filter compress --filter delay:ms=1 --filter csum
 2 | --filter says which keys | rewrap "local:$T/local?ml/c"
-2 | it wants local:/DIRECTORY?POOL/CONTAINER, of a store that no daemon has open | rewrap --filter crypt "$URL"
+2 | filter crypt: no key: give key_file= | rewrap --filter crypt "$URL"
+1 | has files that were written without the filter crypt | rewrap --filter crypt:key_file=key "$URL"
 2 | none.yaml: cannot read the configuration: No such file | serve -c none.yaml
 2 | --shards: "x": must be a number | serve --shards x
 1 | no store engine for the URL "nope:/x"; known schemes: local: | serve --store nope:/x --metrics off
