@@ -85,8 +85,6 @@ static bool has_failed(int status)
     case EIO:
     case ETIMEDOUT:
     case ENOMEM:
-    case EBADMSG:
-    case EPROTO:
     case EROFS:
     case ENOTCONN:
     case ECONNRESET:
