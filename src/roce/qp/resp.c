@@ -250,6 +250,34 @@ static void one(struct qp *qp, const struct qp_rx *rx)
     }
 }
 
+/* The packet that most are: of the middle of a WRITE, and awaited. What the states would do with it, in one step, or
+ * nothing if any of them had a word on it. */
+static bool middle(struct qp *qp, const struct qp_rx *rx)
+{
+    struct responder *r = &qp->resp;
+    const struct wire_pkt *p = &rx->pkt;
+    uint8_t *dst;
+
+    if (p->opcode != WIRE_RC_WRITE_MIDDLE || p->psn.v != r->next.v || !r->in_msg || !r->write ||
+        p->payload_len != r->mtu || r->left <= r->mtu || r->reorder.count || qp->slots || rx->copy)
+        return false;
+    dst = mem_remote(qp, r->pd, r->rkey, r->va + r->offset, r->mtu, UROCE_ACCESS_REMOTE_WRITE);
+    if (!dst)
+        return false;
+    qp_trace(qp, "resp", "MIDDLE");
+    memcpy(dst, p->payload, r->mtu);
+    r->left -= r->mtu;
+    r->offset += r->mtu;
+    r->nak_sent = false;
+    r->next = psn_next(p->psn);
+    r->ack_psn = p->psn;
+    r->ack_msn = r->msn;
+    r->ack_due |= p->ackreq;
+    if (r->ack_due || r->res_pending)
+        engine_kick(qp);
+    return true;
+}
+
 void resp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx)
 {
     struct responder *r = &qp->resp;
@@ -257,6 +285,8 @@ void resp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx)
     struct pkt_buf *b;
 
     (void)now;
+    if (likely(middle(qp, rx)))
+        return;
     one(qp, rx);
     while (r->reorder.count && r->next.v != before.v && (b = reorder_take(qp->e, &r->reorder, r->next))) {
         struct qp_rx kept = {.pkt = b->pkt};

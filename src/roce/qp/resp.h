@@ -2,6 +2,7 @@
  * The responder's state machine (RC, XRC; IBTA 9.7.4 and 9.7.5.2). One packet runs through the states of the left
  * column; each state returns the next.
  *
+ *     MIDDLE           not a state: of the middle of a WRITE, and none of the states has a word on it
  *     CHECK_PSN        not the one awaited: DUPLICATE, GAP
  *     CHECK_SEQUENCE   fits in the message under way, or begins one: else ERR_SEQUENCE
  *     CHECK_OPERATION  the queue pair allows it: else ERR_OPERATION
