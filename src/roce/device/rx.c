@@ -78,7 +78,10 @@ static bool may_come_by(struct uroce_device *dev, const struct dev_link *l, uint
 void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now)
 {
     const struct dev_link *link = dev_link_of(dev, port_id);
-    struct qp_rx rx = {.ecn_ce = (r->traffic_class & 3) == 3, .copy = r->copy, .copy_ctx = r->copy_ctx};
+    struct qp_rx rx; /* its headers are filled by decoding */
+    rx.ecn_ce = (r->traffic_class & 3) == 3;
+    rx.copy = r->copy;
+    rx.copy_ctx = r->copy_ctx;
     int n = r->copy ? wire_decode_far(r->data, r->len, r->remote_len, &rx.pkt) : wire_decode(r->data, r->len, &rx.pkt);
     if (n < 0) {
         dev->counters.drop_malformed++;

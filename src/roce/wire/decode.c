@@ -158,7 +158,8 @@ int wire_decode(const void *data, size_t len, struct wire_pkt *ret_pkt)
 
     memset(ret_pkt, 0, sizeof *ret_pkt);
     read_bth(&bth, ret_pkt);
-    read_exts(op, d + WIRE_BTH_BYTES, ret_pkt);
+    if (op->head_bytes > WIRE_BTH_BYTES)
+        read_exts(op, d + WIRE_BTH_BYTES, ret_pkt);
     ret_pkt->payload_len = payload;
     ret_pkt->payload = d + op->head_bytes;
     memcpy(&icrc, d + len - sizeof icrc, sizeof icrc);
