@@ -426,7 +426,7 @@ static void the_kernel_keeps_what_was_sent_last_and_no_more(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
         kept += queued_at(port_sport(a.p, wanted[i]));
     print_message("%lu bytes are kept\n", kept);
-    assert_true(kept < 4u << 20); /* 32 messages of 60,000 bytes, and what they take beside */
+    assert_true(kept < 4u << 20); /* 2 MiB of messages, and what they take beside */
     assert_int_equal(queued_at(PORT_UDP), 0);
     struct uroce_counters c = {0};
     port_counters(a.p, &c);

@@ -28,9 +28,9 @@
 #define UDP_RETRY_NS   100000u /* after ENOBUFS, of which no poll tells the end */
 #define UDP_TX_CTL     160u
 #define UDP_RX_CTL     256u
-#define UDP_KEEP       32u        /* sent messages that the kernel keeps for us: 2 MiB, twice a core's cache */
-#define UDP_KEEP_RING  64u        /* with those of one more sendmmsg; a power of two */
-#define UDP_KEEP_BYTES 16384u     /* smaller ones are not worth the calls */
+#define UDP_KEEP       (2u << 20) /* of what was sent the kernel keeps for us: twice a core's cache */
+#define UDP_KEEP_BYTES 16384u     /* smaller messages are not worth the calls */
+#define UDP_KEEP_RING  256u       /* so many of those, with one sendmmsg's more; a power of two */
 #define UDP_KEEP_BUF   (4u << 20) /* receive buffer of a socket that sends: the kept ones count there */
 #define UDP_SPORT_MIN  0xC000u    /* RoCEv2 A17.9.2: source ports of flows */
 #define UDP_SPORT_TRYS 64u
@@ -87,8 +87,11 @@ struct udp_port {
     struct udp_group groups[UDP_GROUPS];
     uint32_t ngroups;
     /* Whose queues of errors have what the kernel keeps; the oldest is at kept_first. */
-    struct udp_tx_sock *kept[UDP_KEEP_RING];
-    uint32_t kept_first, nkept;
+    struct udp_kept {
+        const struct udp_tx_sock *sock;
+        uint32_t bytes;
+    } kept[UDP_KEEP_RING];
+    uint32_t kept_first, nkept, kept_bytes;
     bool keeps_nothing;
     struct wire_icrc_tab *icrc_tab; /* made when a run first has to be sent packet by packet */
     struct udp_rx rx;

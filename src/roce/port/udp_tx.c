@@ -73,8 +73,10 @@ static bool let_go(const struct udp_tx_sock *s)
 
 static bool let_go_oldest(struct udp_port *u)
 {
+    const struct udp_kept *k = &u->kept[u->kept_first++ % UDP_KEEP_RING];
     u->nkept--;
-    return let_go(u->kept[u->kept_first++ % UDP_KEEP_RING]);
+    u->kept_bytes -= k->bytes;
+    return let_go(k->sock);
 }
 
 static void keep_nothing(struct udp_port *u)
@@ -87,10 +89,14 @@ static void keep_nothing(struct udp_port *u)
 /* Where the kernel keeps none, for its settings or the device, no more is asked. */
 static void keep(struct udp_port *u, struct udp_tx_sock *s, const struct port_tx *tx, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (keeps(u, s, &tx[i]))
-            u->kept[(u->kept_first + u->nkept++) % UDP_KEEP_RING] = s;
-    while (u->nkept > UDP_KEEP)
+    for (int i = 0; i < n; i++) {
+        uint32_t bytes = (uint32_t)run_total(&tx[i]);
+        if (!keeps(u, s, &tx[i]))
+            continue;
+        u->kept[(u->kept_first + u->nkept++) % UDP_KEEP_RING] = (struct udp_kept){s, bytes};
+        u->kept_bytes += bytes;
+    }
+    while (u->kept_bytes > UDP_KEEP)
         if (!let_go_oldest(u))
             keep_nothing(u);
 }
