@@ -192,6 +192,12 @@ bool once_client_quiet(struct once_client *c)
     return c->stored == 0;
 }
 
+bool once_client_is_fenced(struct once_client *c, uint64_t era)
+{
+    scoped_lock(&c->mu);
+    return c->era != era;
+}
+
 void once_join(struct sess *s)
 {
     scoped_lock(&s->once->mu);

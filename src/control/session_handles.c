@@ -153,6 +153,50 @@ int sess_cont_close(struct sess_table *t, struct sess *s, uint64_t handle, uint3
     return 0;
 }
 
+#define FOLLOWED_MAX 64u /* origins of a session that has ended its use, but not itself: more are waited for */
+
+/* Needs mu, as all below. */
+static bool has_open(const struct sess *s, uint64_t cont_id)
+{
+    const struct sess_cont *sc;
+    uint32_t pos = 0;
+
+    while ((sc = idmap_next(&s->conts, &pos)))
+        if (sc->id == cont_id)
+            return true;
+    return false;
+}
+
+/* Has the client come by way of another session that has the container open, later than with this origin? */
+static bool came_elsewhere(const struct sess_table *t, const struct sess *s, const struct sess_origin *g, uint64_t cont_id)
+{
+    if (!once_client_is_fenced(g->once, g->era))
+        return false;
+    list_for_each(it, &t->sessions) {
+        const struct sess *o = list_entry(it, struct sess, link);
+        if (o == s || !o->origins_alive || !has_open(o, cont_id))
+            continue;
+        for (uint32_t i = 0; i < o->norigins; i++)
+            if (o->origins[i] && o->origins[i]->once == g->once && !once_client_is_fenced(g->once, o->origins[i]->era))
+                return true;
+    }
+    return false;
+}
+
+/*
+ * An agent that was killed leaves its session behind until the lease is over, while its hosts go on by way of the next one. Once all
+ * of them have come there nobody is left who could hold a lock by the first.
+ */
+static bool was_left(const struct sess_table *t, const struct sess *s, uint64_t cont_id)
+{
+    if (!s->origins_alive || s->origins_alive > FOLLOWED_MAX)
+        return false;
+    for (uint32_t i = 0; i < s->norigins; i++)
+        if (s->origins[i] && !came_elsewhere(t, s, s->origins[i], cont_id))
+            return false;
+    return true;
+}
+
 uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id)
 {
     uint32_t n = 0;
@@ -160,15 +204,9 @@ uint32_t sess_cont_mounts(struct sess_table *t, uint64_t cont_id)
     scoped_lock(&t->mu);
     list_for_each(it, &t->sessions) {
         const struct sess *s = list_entry(it, struct sess, link);
-        const struct sess_cont *sc;
-        uint32_t pos = 0;
-        if (strcmp(s->who.purpose, "mount") && strcmp(s->who.purpose, "agent")) /* which may have mounts behind it */
-            continue;
-        while ((sc = idmap_next(&s->conts, &pos)))
-            if (sc->id == cont_id) {
-                n++;
-                break;
-            }
+        bool agent = !strcmp(s->who.purpose, "agent"); /* which may have mounts behind it */
+        if ((agent || !strcmp(s->who.purpose, "mount")) && has_open(s, cont_id))
+            n += !agent || !was_left(t, s, cont_id);
     }
     return n;
 }

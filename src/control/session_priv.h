@@ -109,6 +109,7 @@ void once_client_put(struct sess_table *t, struct once_client *c);
 void once_join(struct sess *s); /* a new session is in its client's newest era */
 uint64_t once_client_fence(struct once_client *c);
 bool once_client_quiet(struct once_client *c);
+bool once_client_is_fenced(struct once_client *c, uint64_t era); /* has it come again since? */
 
 /* session_handles.c. Without mu. */
 void sess_objects_drop(struct sess_table *t, struct list *objects);

@@ -407,6 +407,58 @@ static void keys_end_with_their_session(void **state)
     sess_put(s);
 }
 
+/* Two hosts' mounts behind an agent that is killed: each comes again, by way of the next one. */
+static void an_agent_that_its_hosts_have_left_has_no_mounts(void **state)
+{
+    static const uint8_t host[2][16] = {{1}, {2}};
+    struct sess_ident who = alice;
+    struct sess *dead, *next;
+    uint32_t n[2], again;
+    (void)state;
+
+    memcpy(who.purpose, "agent", 6);
+    dead = open_at(&who, 0);
+    assert_int_equal(sess_origin_add(t, dead, host[0], &n[0]), 0);
+    assert_int_equal(sess_origin_add(t, dead, host[1], &n[1]), 0);
+    add_cont(dead, 1, 11);
+    assert_int_equal(sess_cont_mounts(t, 11), 1);
+    next = open_at(&who, 0);
+    assert_int_equal(sess_origin_add(t, next, host[0], &again), 0);
+    add_cont(next, 2, 11);
+    assert_int_equal(sess_cont_mounts(t, 11), 2); /* the other may still be there */
+    assert_int_equal(sess_origin_add(t, next, host[1], &again), 0);
+    assert_int_equal(sess_cont_mounts(t, 11), 1);
+    assert_int_equal(sess_origin_add(t, dead, host[1], &again), 0); /* and back: it lives */
+    assert_int_equal(sess_cont_mounts(t, 11), 2);
+    sess_put(dead);
+    sess_put(next);
+}
+
+/* In between nobody else is to believe that he is alone. */
+static void hosts_count_where_they_were_until_their_container_is_open_elsewhere(void **state)
+{
+    static const uint8_t host[16] = {1};
+    struct sess_ident who = alice;
+    struct sess *dead, *next;
+    uint32_t n;
+    (void)state;
+
+    memcpy(who.purpose, "agent", 6);
+    dead = open_at(&who, 0);
+    next = open_at(&who, 0);
+    assert_int_equal(sess_origin_add(t, dead, host, &n), 0);
+    add_cont(dead, 1, 11);
+    assert_int_equal(sess_origin_add(t, next, host, &n), 0);
+    add_cont(next, 2, 12);
+    assert_int_equal(sess_cont_mounts(t, 11), 1);
+    add_cont(next, 3, 11);
+    assert_int_equal(sess_cont_mounts(t, 11), 1);
+    sess_close(t, sess_id(next));
+    assert_int_equal(sess_cont_mounts(t, 11), 1);
+    sess_put(dead);
+    sess_put(next);
+}
+
 static void mounts_are_counted_by_session(void **state)
 {
     struct sess *a = open_at(&alice, 0), *b = open_at(&bob, 0), *c = open_at(&alice, 0);
@@ -513,6 +565,8 @@ int main(void)
         T(revocation_reaches_as_far_as_it_is_told),
         T(keys_end_with_their_session),
         T(mounts_are_counted_by_session),
+        T(an_agent_that_its_hosts_have_left_has_no_mounts),
+        T(hosts_count_where_they_were_until_their_container_is_open_elsewhere),
         T(every_refusal_has_a_name_of_its_own),
         T(threads_share_the_table),
     };
