@@ -94,6 +94,7 @@ static int start_one(const char *backend, struct srv **ret)
     set_flag("shards", "1");
     set_flag("buffer-memory", "32M");
     set_flag("log", "error");
+    set_flag("lease", "600s"); /* raw clients renew none, and a busy machine takes long for little */
     if (provider)
         set_flag("provider", provider);
     snprintf(export_path, sizeof export_path, "%s/export.sock", dir);

@@ -382,7 +382,7 @@ static void remove_what_they_made(uint64_t before)
 
 static void hosts_die(const char *const *agent_args, const char *placement)
 {
-    const int rounds = extended ? 40 : 4;
+    const int rounds = extended ? 40 : 2;
     struct held agents, servers, now;
     struct pst_fs *fs;
     int moved = 0;
@@ -420,7 +420,7 @@ static void hosts_die(const char *const *agent_args, const char *placement)
 static void hosts_that_die_in_mid_transfer_leave_nothing_in_the_agent(void **state)
 {
     (void)state;
-    hosts_die((const char *[]){"--lease", "2s", "--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY", NULL}, "crossing");
+    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY", NULL}, "crossing");
 }
 
 static void nor_do_those_that_handed_memory_over(void **state)
@@ -429,7 +429,7 @@ static void nor_do_those_that_handed_memory_over(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "/tmp/pst-survival-%d.sock", (int)getpid());
-    hosts_die((const char *[]){"--lease", "2s", "--export-listen", path, NULL}, "exported");
+    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--export-listen", path, NULL}, "exported");
     unlink(path);
 }
 
