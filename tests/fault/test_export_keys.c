@@ -201,7 +201,10 @@ static void what_is_under_way_when_keys_end_lands_before_the_exports_end_or_neve
     }
 }
 
-/* The host hears of it; nothing else than the file's bytes comes, and only where asked. */
+/*
+ * The host hears of it at its next request, and has access again once it opens the file anew; nothing else than the file's bytes
+ * comes meanwhile, and only where asked.
+ */
 static void keys_of_the_agent_itself_may_be_revoked_at_its_server(void **state)
 {
     struct raw admin;
@@ -216,6 +219,7 @@ static void keys_of_the_agent_itself_may_be_revoked_at_its_server(void **state)
     give(&alice, BYTES, &g);
     for (int i = 0; i < 30; i++) {
         struct dp_request q = under(0, DP_READ, 0, FILE_BYTES, &g);
+        uint64_t same;
         int e;
         assert_int_equal(raw_request(&conn, &q), 0);
         usleep((unsigned)rng_below(&r, 1000));
@@ -225,6 +229,11 @@ static void keys_of_the_agent_itself_may_be_revoked_at_its_server(void **state)
         assert_true(all(g.mem, AT, 'g') && all(g.mem + AT + FILE_BYTES, BYTES - AT - FILE_BYTES, 'g'));
         assert_true(e != 0 || all(g.mem + AT, FILE_BYTES, 'f'));
         memset(g.mem, 'g', BYTES);
+        assert_int_equal(raw_call(&conn, &q), -EKEYREVOKED);
+        assert_true(all(g.mem, BYTES, 'g'));
+        assert_int_equal(raw_create(&alice, "file", &same, &whole), 0);
+        assert_int_equal(raw_bind(&conn, 0, &whole), 0);
+        assert_read(0, 0, FILE_BYTES, &g);
     }
     take_back(&g, BYTES);
     raw_end_session(&admin);

@@ -50,6 +50,17 @@ static bool covers(const struct rhandle *h, uint32_t accmode)
     return h->used && (h->accmode & accmode) == accmode;
 }
 
+/* With these rights; one that is not revoked if there is. */
+static const struct rhandle *best(const struct robject *o, uint32_t rights)
+{
+    const struct rhandle *h = NULL;
+
+    for (size_t i = 0; i < OBJ_HANDLES; i++)
+        if (covers(&o->h[i], rights) && (!h || h->revoked))
+            h = &o->h[i];
+    return h;
+}
+
 /* rcont.lock held. Counts the open, keeps the handle or closes it. */
 static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
 {
@@ -66,13 +77,16 @@ static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
     o->opens++;
     if (o->err == 0)
         for (size_t i = 0; i < OBJ_HANDLES; i++)
-            if (covers(&o->h[i], h->accmode)) {
+            if (covers(&o->h[i], h->accmode) && !o->h[i].revoked) {
                 remote_close_handle(rc, h->handle, h->epoch);
                 return 0;
             }
-    /* In the place of one that it covers, or in a free one: with two places there always is one. */
+    /* In the place of one that it covers, or in a free one: with two places there always is one, or one revoked. */
     for (size_t i = 0; i < OBJ_HANDLES && !place; i++)
         if (!o->h[i].used || o->err || (h->accmode & o->h[i].accmode) == o->h[i].accmode)
+            place = &o->h[i];
+    for (size_t i = 0; i < OBJ_HANDLES && !place; i++)
+        if (o->h[i].revoked)
             place = &o->h[i];
     drop(rc, place);
     *place = *h;
@@ -246,27 +260,35 @@ void remote_objects_done(struct rcont *rc)
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
                uint8_t *ret_cap, size_t *ret_len)
 {
+    const struct rhandle *h;
     struct robject *o;
 
     scoped_lock(&rc->lock);
     o = find(rc, ino);
     if (!o || o->err)
         return o ? o->err : -EBADF;
-    for (size_t i = 0; i < OBJ_HANDLES; i++) {
-        struct rhandle *h = &o->h[i];
-        if (!covers(h, rights))
-            continue;
-        if (!h->cap_len)
-            return -ENOKEY;
-        *ret_cap_id = h->cap_id;
-        *ret_epoch = h->epoch;
-        if (ret_cap) {
-            memcpy(ret_cap, h->cap, h->cap_len);
-            *ret_len = h->cap_len;
-        }
-        return 0;
+    h = best(o, rights);
+    if (!h)
+        return -EBADF;
+    if (!h->cap_len)
+        return -ENOKEY;
+    *ret_cap_id = h->cap_id;
+    *ret_epoch = h->epoch;
+    if (ret_cap) {
+        memcpy(ret_cap, h->cap, h->cap_len);
+        *ret_len = h->cap_len;
     }
-    return -EBADF;
+    return 0;
+}
+
+void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights)
+{
+    struct robject *o;
+
+    scoped_lock(&rc->lock);
+    o = find(rc, ino);
+    for (size_t i = 0; o && i < OBJ_HANDLES; i++)
+        o->h[i].revoked |= covers(&o->h[i], rights);
 }
 
 /* ---- changes that are not durable yet ---- */
@@ -336,19 +358,19 @@ void remote_new_history(struct rcont *rc, uint64_t history)
 /* The handle to write by, and the session that it is of. */
 static int write_handle(struct rcont *rc, uint64_t ino, uint64_t *ret_handle, uint64_t *ret_epoch)
 {
+    const struct rhandle *h;
     struct robject *o;
 
     scoped_lock(&rc->lock);
     o = find(rc, ino);
     if (o && o->err)
         return o->err;
-    for (size_t i = 0; o && i < OBJ_HANDLES; i++)
-        if (covers(&o->h[i], W_OK)) {
-            *ret_handle = o->h[i].handle;
-            *ret_epoch = o->h[i].epoch;
-            return 0;
-        }
-    return -EBADF;
+    h = o ? best(o, W_OK) : NULL;
+    if (!h)
+        return -EBADF;
+    *ret_handle = h->handle;
+    *ret_epoch = h->epoch;
+    return 0;
 }
 
 static int write_call(struct pst_cont *c, uint64_t ino, uint64_t handle, uint64_t offset, const void *data, size_t len,
@@ -405,6 +427,8 @@ int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *
     uint64_t epoch = session_epoch(s), history = session_history(s), mark = durable ? remote_mark(rc) : 0, by;
     int r = write_in_any_session(c, ino, offset, data, len, durable, &by);
 
+    if (r == -EKEYREVOKED)
+        remote_revoked(rc, ino, W_OK);
     if (r < 0)
         return r;
     if (by != epoch)

@@ -84,6 +84,7 @@ struct rcont {
 /* What the server gave for one open. */
 struct rhandle {
     bool used, has_cred;
+    bool revoked; /* its capability was, as far as is known: the next open takes its place */
     uint64_t handle, epoch;
     uint32_t accmode;
     uint64_t cap_id; /* never used twice in this process; names the capability in a connection's table */
@@ -142,6 +143,8 @@ void remote_objects_done(struct rcont *rc);
  */
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
                uint8_t *ret_cap, size_t *ret_len);
+/* The server has refused a request with these rights, because what gave them was revoked: the next open gives them anew. */
+void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights);
 
 /* Changes that are not durable yet (unsynced.h). The first two: one was answered under this history. */
 void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);

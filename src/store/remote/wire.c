@@ -311,6 +311,8 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
             p->op->version = y.version; /* what is there instead */
         else if (y.status == -EAGAIN || y.status == -ECONNRESET)
             y.status = -EIO; /* not what an operation ends with */
+        if (y.status == -EKEYREVOKED || y.status == -EACCES) /* the second: it could not be bound anew */
+            remote_revoked(rcont_of(p->op->cont), p->op->ino, rights(p->op->kind));
         if (y.status == 0 && syncs(p->op))
             y.status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
         list_del(&p->link);
