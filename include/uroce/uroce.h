@@ -71,7 +71,10 @@ struct uroce_device_info {
         unsigned int interface; /* its index in this network namespace */
     } gid[UROCE_GIDS_MAX];
 };
-/* Number of devices, of which the first `max` are told; -EINVAL, -EADDRNOTAVAIL, ... and a line in err. */
+/*
+ * Number of devices, of which the first `max` are told; -EINVAL, -EADDRNOTAVAIL, ... and a line in err. A device whose
+ * addresses are not there is left out, and named in err, which is empty else, as long as there is another.
+ */
 int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t err_size);
 
 struct uroce_config {

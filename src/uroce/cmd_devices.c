@@ -66,6 +66,8 @@ int cmd_devices(int argc, char **argv)
         fprintf(stderr, "uroce devices: %s\n", err);
         return 1;
     }
+    if (*err)
+        fprintf(stderr, "uroce devices: %s\n", err);
     for (int i = 0; i < n; i++)
         failed |= show_device(&d[i]);
     return failed;

@@ -192,6 +192,8 @@ static void look_at_devices(void)
         say(BAD, "%s", err);
         return;
     }
+    if (*err)
+        say(BAD, "%s", err);
     for (int i = 0; i < n; i++)
         look_at_device(&d[i]);
     if (view_make(d, n, dir, sizeof dir, err, sizeof err))

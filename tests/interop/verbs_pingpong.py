@@ -36,6 +36,11 @@ assert f"gid_tbl_len:\t\t{count}" in out, (count, out)
 out = p.run(["ibv_devices"], options=["--device", "b=fd77::1", "--device", "a=127.0.0.1"])
 assert re.findall(r"^ +(\w+)\s+02[0-9a-f]{14}$", out, re.M) == ["b", "a"], out
 
+# One whose address is not there is named, once, and the other one works.
+r = p.nets.run(0, p.argv(["ibv_devices"], ["--device", "bad=192.0.2.9", "--device", "good=127.0.0.1"]))
+assert r.returncode == 0 and re.findall(r"^ +(\w+)\s+02[0-9a-f]{14}$", r.stdout, re.M) == ["good"], r
+assert len(r.stderr.splitlines()) == 1 and "192.0.2.9" in r.stderr, r
+
 # Each kind over each GID, between two namespaces and within one; -c: rdma-core's program compares what came.
 EXTRA = {
     "rc": [[], ["-e"], ["-N"], ["-t"], ["-s", "100000", "-m", "512"], ["-r", "4"], ["-o"], ["-O"], ["-j"]],

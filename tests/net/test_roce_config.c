@@ -113,6 +113,28 @@ static void the_callers_addresses_come_before_the_environments(void **state)
     assert_int_equal(uroce_close(dev), 0);
 }
 
+static void a_device_whose_address_is_not_there_is_named_and_the_others_work(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"bad=192.0.2.9;good=10.77.0.1", "good=10.77.0.1;bad=192.0.2.9"};
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        struct uroce_device_info d[UROCE_DEVICES_MAX];
+        struct uroce_device *dev;
+        char err[256];
+        unset_all(NULL);
+        setenv("UROCE_DEVICES", lists[i], 1);
+        assert_int_equal(list(d, err, sizeof err), 1);
+        assert_string_equal(d[0].name, "good");
+        assert_non_null(strstr(err, "UROCE_DEVICES: no interface that is up has 192.0.2.9"));
+        assert_int_equal(uroce_open(NULL, &dev, err, sizeof err), 0);
+        assert_gid(dev, 0, gid_v4, "va");
+        assert_int_equal(uroce_close(dev), 0);
+        struct uroce_config bad = {.name = "bad", .congestion_control = -1};
+        assert_int_equal(uroce_open(&bad, &dev, err, sizeof err), -EADDRNOTAVAIL);
+        assert_non_null(strstr(err, "192.0.2.9"));
+    }
+}
+
 static void each_bad_value_is_named(void **state)
 {
     (void)state;
@@ -176,6 +198,7 @@ int main(void)
         cmocka_unit_test_setup(without_any_word_there_is_one_device_with_all_addresses_loopback_last, unset_all),
         cmocka_unit_test_setup(several_devices_have_names_and_addresses_of_their_own, unset_all),
         cmocka_unit_test_setup(the_callers_addresses_come_before_the_environments, unset_all),
+        cmocka_unit_test_setup(a_device_whose_address_is_not_there_is_named_and_the_others_work, unset_all),
         cmocka_unit_test_setup(each_bad_value_is_named, unset_all),
         cmocka_unit_test_setup(too_many_devices_are_refused, unset_all),
     };

@@ -135,6 +135,17 @@ static int read_entries(struct entries *e, char *err, size_t err_size)
     return -EINVAL;
 }
 
+static void describe(struct uroce_device_info *ret, const char *name, unsigned int index, const struct dev_address *at,
+                     int n)
+{
+    *ret = (struct uroce_device_info){.node_guid = dev_guid(at, index), .gids = (unsigned int)n};
+    snprintf(ret->name, sizeof ret->name, "%s", name);
+    for (int k = 0; k < n; k++) {
+        ret->gid[k].gid = at[k].addr.gid;
+        ret->gid[k].interface = at[k].ifindex;
+    }
+}
+
 int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t err_size)
 {
     struct dev_address at[DEV_ADDRESSES_MAX];
@@ -145,23 +156,33 @@ int uroce_list_devices(struct uroce_device_info *ret, int max, char *err, size_t
     if (r)
         return r;
     struct uroce_device_info all[UROCE_DEVICES_MAX];
-    for (unsigned int i = 0; i < e.n && r >= 0; i++) {
+    int n = 0, missing = 0;
+    for (unsigned int i = 0; i < e.n; i++) {
         r = dev_addresses(e.at[i].addresses, e.origin, at, DEV_ADDRESSES_MAX, err, err_size);
-        if (r < 0)
+        if (r == -EADDRNOTAVAIL) /* the others are there all the same */
+            missing = r;
+        else if (r < 0)
             break;
-        all[i] = (struct uroce_device_info){.node_guid = dev_guid(at, i), .gids = (unsigned int)r};
-        snprintf(all[i].name, sizeof all[i].name, "%s", e.at[i].name);
-        for (int k = 0; k < r; k++) {
-            all[i].gid[k].gid = at[k].addr.gid;
-            all[i].gid[k].interface = at[k].ifindex;
-        }
+        else
+            describe(&all[n++], e.at[i].name, i, at, r);
     }
     free(e.text);
-    if (r < 0)
+    if (r < 0 && r != -EADDRNOTAVAIL)
         return r;
-    for (int i = 0; i < max && i < (int)e.n; i++)
+    for (int i = 0; i < max && i < n; i++)
         ret[i] = all[i];
-    return (int)e.n;
+    return n ? n : missing;
+}
+
+/* The first whose addresses are there; the first of all, if none's are. */
+static const struct entry *first_usable(const struct entries *e)
+{
+    struct dev_address at[DEV_ADDRESSES_MAX];
+    char err[256];
+    for (unsigned int i = 0; i < e->n; i++)
+        if (dev_addresses(e->at[i].addresses, e->origin, at, DEV_ADDRESSES_MAX, err, sizeof err) != -EADDRNOTAVAIL)
+            return &e->at[i];
+    return &e->at[0];
 }
 
 /* Sets name and addresses, which the caller's configuration may have. */
@@ -184,7 +205,7 @@ static int choose(struct uroce_config *c, unsigned int *ret_index, const char **
     int r = read_entries(&e, err, err_size);
     if (r)
         return r;
-    const struct entry *n = name ? entry_named(&e, name) : &e.at[0];
+    const struct entry *n = name ? entry_named(&e, name) : first_usable(&e);
     if (n) {
         c->name = strdup(n->name);
         c->addresses = n->addresses ? strdup(n->addresses) : NULL;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "stub.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,6 +72,14 @@ static struct vb_device *device_new(const char *name, int index)
     return d;
 }
 
+/* A setting of the user's is wrong. Programs ask for the list again and again. */
+static void tell_once(const char *err)
+{
+    static atomic_bool told;
+    if (!atomic_exchange(&told, true))
+        log_warn("%s", err);
+}
+
 struct ibv_device **ibv_get_device_list(int *num_devices)
 {
     struct uroce_device_info info[UROCE_DEVICES_MAX];
@@ -78,8 +87,8 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
     int n = uroce_list_devices(info, UROCE_DEVICES_MAX, err, sizeof err);
     if (num_devices)
         *num_devices = 0;
-    if (n == -EINVAL) /* a setting of the user's */
-        log_warn("%s", err);
+    if (*err && (n == -EINVAL || strncmp(err, "UROCE_", 6) == 0))
+        tell_once(err);
     else if (n < 0)
         vb_debug("no device: %s", err);
     if (n == -EINVAL || n == -ENOMEM)
