@@ -303,6 +303,22 @@ void cf_probe(struct cf_frame *f, uint64_t chunk, int64_t result)
     cf_send(f, &f->low, probed);
 }
 
+static void attr_known(struct cf_low *low)
+{
+    struct cf_frame *f = low->frame;
+
+    f->under_way--;
+    f->op->attr = low->op.attr;
+    cf_done(f, low->op.result);
+}
+
+static void attr_begin(struct cf_frame *f)
+{
+    cf_low_op(f, &f->low, PST_OP_ATTR, 0);
+    f->under_way++;
+    cf_send(f, &f->low, attr_known);
+}
+
 /* Another filter's chunks have no room for their meta data beside ours. */
 static void refuse_chunk(struct cf_frame *f)
 {
@@ -315,7 +331,7 @@ static void begin(struct cf_frame *f)
         [PST_OP_READ] = cf_read_begin,         [PST_OP_WRITE] = cf_write_begin,    [PST_OP_PUNCH] = cf_punch_begin,
         [PST_OP_ALLOCATE] = cf_allocate_begin, [PST_OP_SEEK_DATA] = cf_seek_begin, [PST_OP_SEEK_HOLE] = cf_seek_begin,
         [PST_OP_FSYNC] = cf_pass_on,           [PST_OP_SYNCFS] = cf_pass_on,       [PST_OP_CHUNK_READ] = refuse_chunk,
-        [PST_OP_CHUNK_REPLACE] = refuse_chunk,
+        [PST_OP_CHUNK_REPLACE] = refuse_chunk, [PST_OP_ATTR] = attr_begin,
     };
 
     by_kind[f->op->kind](f);

@@ -17,6 +17,7 @@ static const char *const op_names[FAULT_OPS] = {
     [PST_OP_SYNCFS] = "syncfs",
     [PST_OP_CHUNK_READ] = "chunk_read",
     [PST_OP_CHUNK_REPLACE] = "chunk_replace",
+    [PST_OP_ATTR] = "attr",
     [FAULT_LOOKUP] = "lookup",
     [FAULT_GETATTR] = "getattr",
     [FAULT_SETATTR] = "setattr",

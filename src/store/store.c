@@ -470,6 +470,7 @@ static int op_check(const struct pst_op *op)
     case PST_OP_SEEK_HOLE:
     case PST_OP_FSYNC:
     case PST_OP_SYNCFS:
+    case PST_OP_ATTR:
         return 0;
     default:
         return -EINVAL;

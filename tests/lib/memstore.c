@@ -42,6 +42,7 @@ static int64_t do_write(struct memstore *m, struct node *n, struct pst_op *op)
     for (uint32_t i = 0; i < op->iovcnt; at += op->iov[i].iov_len, i++)
         memcpy(n->data + at, op->iov[i].iov_base, op->iov[i].iov_len);
     touch(n);
+    op->attr = n->a;
     m->n.largest_write = max_u64(m->n.largest_write, op->length);
     return (int64_t)op->length;
 }
@@ -67,6 +68,8 @@ static int64_t execute(struct memstore *m, struct pst_op *op)
     case PST_OP_PUNCH:
         if (op->offset < n->a.size)
             memset(n->data + op->offset, 0, min_u64(op->length, n->a.size - op->offset));
+        touch(n);
+        op->attr = n->a;
         return 0;
     case PST_OP_ALLOCATE:
         if (!(op->flags & PST_OPF_KEEP_SIZE) && op->offset + op->length > n->a.size)
@@ -77,6 +80,9 @@ static int64_t execute(struct memstore *m, struct pst_op *op)
     case PST_OP_SEEK_HOLE:
         return op->offset < n->a.size ? (int64_t)n->a.size : -ENXIO;
     case PST_OP_FSYNC:
+        return 0;
+    case PST_OP_ATTR:
+        op->attr = n->a;
         return 0;
     default:
         return -EOPNOTSUPP;

@@ -188,6 +188,9 @@ static void a_bad_file_is_refused_with_key_and_line(void **state)
         {"data:\n  shards: 65\n", {"data.shards: \"65\""}},
         {"data:\n  shards: -1\n", {"data.shards: \"-1\""}},
         {"data:\n  security: none\n", {"line 2", "the only value is clear"}},
+        {"cache: 1G\n", {"line 1: cache: \"1G\": is for an agent"}},
+        {"cache: 1T\nread_ahead: 4G\n", {"read_ahead: \"4G\": must be a size"}},
+        {"read_ahead: 1M\n", {"needs cache"}},
         {"data:\n  buffer_size: 64M\n", {"must be a size", "from 64K to 8192K"}},
         {"data:\n  buffer_size: 8M\n  buffer_memory: 16M\n", {"line 3", "at least four times"}},
         {"data:\n  listen: 10.0.0.1\n", {"must be HOST:PORT"}},
@@ -365,6 +368,9 @@ static void descriptions_have_no_secrets(void **state)
 
 #define BASE  "store: {url: 'local:/x'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"
 #define T(in) BASE "tenants:\n  - {name: t, containers: [a/b]" in "}\n"
+#define A(in)                                                                                                          \
+    "role: agent\nbackend: {url: 'penstock://h'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"                        \
+    "tenants:\n  - {name: t, containers: [a/b], backend_token_file: f" in "}\n"
 
 static void wrong_tenants_are_refused(void **state)
 {
@@ -388,6 +394,13 @@ static void wrong_tenants_are_refused(void **state)
         {T(", burst_ops: 10"), "tenants[0].burst_ops: \"10\": needs rate_ops"},
         {T(", shards: 65"), "must be a number from 1 to 64"},
         {T(", buffer_memory: 1M"), "must be a size from 4096K"},
+        {T(", cache: 1G"), "tenants[0].cache: \"1G\": is for an agent"},
+        {A(", cache: 1M"),
+         "tenants[0].cache: \"1M\": must be 0, or a size from 16M"},
+        {A(", read_ahead: 1M"),
+         "tenants[0].read_ahead: \"1M\": needs cache"},
+        {A(", cache: 16M, read_ahead: 2G"),
+         "tenants[0].read_ahead: \"2G\": must be a size up to 1G"},
         {T(", backend_token_file: f"), "is for an agent"},
         {T(", rat: 1M"), "rat"},
         {T("") "  - {name: u, containers: [a/c]}\n", "tenants[1]: \"u\": has no credential"},
@@ -426,6 +439,15 @@ static void tenants_are_read(void **state)
     assert_true(t->max_sessions == 2 && t->max_connections == 4 && t->shards == 2 && t->buffer_memory == 32 * MiB);
     assert_string_equal(t->filters[0], "csum");
     assert_string_equal(t->containers[0], "a/b");
+    assert_true(t->cache_bytes == 0);
+    srv_config_free(c);
+
+    assert_int_equal(load(A(", cache: 1G") "cache: 2G\nread_ahead: 1M\n", NULL, &c, err, sizeof err), 0);
+    assert_true(c->tenants[0].cache_bytes == 2 * GiB && c->tenants[0].read_ahead == MiB);
+    assert_true(c->tenants[1].cache_bytes == GiB && c->tenants[1].read_ahead == MiB);
+    srv_config_free(c);
+    assert_int_equal(load(A(", cache: 1G, read_ahead: 0"), NULL, &c, err, sizeof err), 0);
+    assert_true(c->tenants[0].cache_bytes == 0 && c->tenants[1].read_ahead == 0);
     srv_config_free(c);
 
     /* An agent goes to its server with the tenant's credential, and with no other. */

@@ -52,6 +52,7 @@ void data_stats(struct engine *e, pst_stat_fn fn, void *user)
         [PST_OP_SYNCFS] = "op=\"syncfs\"",
         [PST_OP_CHUNK_READ] = "op=\"chunk_read\"",
         [PST_OP_CHUNK_REPLACE] = "op=\"chunk_replace\"",
+        [PST_OP_ATTR] = "op=\"attr\"",
     };
     struct data_state *d = e->data;
 

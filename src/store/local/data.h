@@ -175,6 +175,7 @@ struct data_op {
 /* First states. */
 enum data_next read_begin(struct data_op *o);
 enum data_next chunk_read_begin(struct data_op *o);
+enum data_next attr_begin(struct data_op *o);
 enum data_next write_begin(struct data_op *o);
 enum data_next replace_begin(struct data_op *o);
 enum data_next punch_begin(struct data_op *o);

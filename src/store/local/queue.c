@@ -336,6 +336,7 @@ static enum data_next (*const first_state[PST_OP_KINDS])(struct data_op *o) = {
     [PST_OP_SYNCFS] = sync_begin,
     [PST_OP_CHUNK_READ] = chunk_read_begin,
     [PST_OP_CHUNK_REPLACE] = replace_begin,
+    [PST_OP_ATTR] = attr_begin,
 };
 
 int data_queue_submit(struct pst_queue *pq, struct pst_op *op)

@@ -232,3 +232,12 @@ enum data_next chunk_read_begin(struct data_op *o)
         o->state = chunk_read_lookup;
     return n;
 }
+
+enum data_next attr_begin(struct data_op *o)
+{
+    int r = op_attr(o, NULL);
+
+    if (r == 0)
+        o->op->attr = o->attr;
+    return op_done(o, r);
+}

@@ -5,6 +5,7 @@ static const uint8_t opcodes[PST_OP_KINDS] = {
     [PST_OP_READ] = DP_READ, [PST_OP_WRITE] = DP_WRITE, [PST_OP_PUNCH] = DP_PUNCH, [PST_OP_ALLOCATE] = DP_ALLOCATE,
     [PST_OP_SEEK_DATA] = DP_SEEK_DATA, [PST_OP_SEEK_HOLE] = DP_SEEK_HOLE, [PST_OP_FSYNC] = DP_FSYNC,
     [PST_OP_SYNCFS] = DP_SYNCFS, [PST_OP_CHUNK_READ] = DP_CHUNK_READ, [PST_OP_CHUNK_REPLACE] = DP_CHUNK_REPLACE,
+    [PST_OP_ATTR] = DP_CHUNK_READ, /* without bytes */
 };
 
 uint8_t rq_opcode(const struct pst_op *op)
@@ -148,7 +149,7 @@ static void fill(const struct rop *p, struct dp_request *req)
     *req = (struct dp_request){.tag = rq_tag(p), .opcode = p->opcode, .flags = flags(op)};
     if (op->kind != PST_OP_SYNCFS)
         req->ino = op->ino;
-    if (op->kind != PST_OP_FSYNC && op->kind != PST_OP_SYNCFS && !(req->flags & DP_F_APPEND))
+    if (op->kind != PST_OP_FSYNC && op->kind != PST_OP_SYNCFS && op->kind != PST_OP_ATTR && !(req->flags & DP_F_APPEND))
         req->offset = op->offset;
     if (has_bytes(op->kind) || op->kind == PST_OP_PUNCH || op->kind == PST_OP_ALLOCATE)
         req->length = op->length;

@@ -74,6 +74,20 @@ int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struc
 /* Of a store that filter_quota has made: from now on. Who is over it keeps what he has, and gets no more. Any thread. */
 void filter_quota_set(struct pst_store *st, uint64_t bytes, uint64_t objects);
 
+/* ---- what is read again and again ---- */
+
+#define FILTER_CACHE_BLOCK (64 * KiB)
+#define FILTER_CACHE_MIN   (16 * MiB)
+#define FILTER_CACHE_MAX   (1024 * GiB)
+/*
+ * Keeps what is read in `bytes` of memory, close-to-open consistent, and reads up to `ahead` bytes ahead of who reads in
+ * order (0: not); see cache.h. On top of all other filters: what is in memory needs neither the store below nor them.
+ * 0, -EINVAL, -ENOMEM: `next` stays the caller's.
+ */
+int filter_cache(struct pst_store *next, uint64_t bytes, uint64_t ahead, struct pst_store **ret);
+/* Its memory, whole pages, into which it has the store below read: until it is closed. */
+void filter_cache_memory(struct pst_store *st, void **ret, size_t *ret_len);
+
 /* ---- the filters there are ---- */
 
 struct filter_type {

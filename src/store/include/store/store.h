@@ -51,6 +51,7 @@ enum pst_op_kind {
      */
     PST_OP_CHUNK_REPLACE, /* chunk number offset := iov (length <= chunk size, not past the end that the file has then:
                              -EINVAL), meta, if the version matches */
+    PST_OP_ATTR,          /* the object's attr, size, used, change and mtime, as of a moment while it was under way */
     PST_OP_KINDS,
 };
 
@@ -95,7 +96,7 @@ struct pst_op {
     uint8_t meta[PST_META_MAX];
     /* out */
     int64_t result; /* >= 0 or -errno */
-    struct pst_attr attr; /* after WRITE, PUNCH, ALLOCATE, CHUNK_*: size, used, change, mtime as of then */
+    struct pst_attr attr; /* after WRITE, PUNCH, ALLOCATE, CHUNK_*, ATTR: size, used, change, mtime as of then */
     void *user; /* the submitter's */
     void *priv; /* the implementation's, while submitted */
 };
