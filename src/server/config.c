@@ -2,6 +2,7 @@
 #include "config_rows.h"
 
 #include "base/parse.h"
+#include "filter/filter.h"
 #include "qos/bucket.h"
 
 #include <arpa/inet.h>
@@ -41,6 +42,10 @@ const struct option_row config_rows[] = {
         "a filter on the store, first is lowest: compress, crypt:key_file=FILE, csum, delay:op=write,ms=200; repeatable",
         "filters",
         K_LIST, T(filters), 0, 0, 0),
+    ROW("cache", "SIZE", "agent: memory that keeps what was read, for reading it again; default 0: none", "cache", K_SIZE,
+        T(cache), V(cache_bytes), 0, FILTER_CACHE_MAX),
+    ROW("read-ahead", "SIZE", "agent: what is read into it ahead of who reads in order; 0: nothing; default 4M", "read_ahead",
+        K_SIZE, T(read_ahead), V(read_ahead), 0, SRV_READ_AHEAD_MAX),
     ROW("pool", "LABEL[:quota=SIZE]", "create this pool at start if it is not there; repeatable", "pools", K_POOL,
         T(pools), 0, 0, 0),
     ROW("container", "POOL/LABEL[:chunk_size=SIZE,...]", "and this container; repeatable", "pools.containers",
@@ -411,6 +416,23 @@ static int check_role(struct srv_config *c, char *err, size_t err_size)
     return backend_as_store(c);
 }
 
+static int check_cache(struct srv_config *c, char *err, size_t err_size)
+{
+    const struct text_values *v = c->text->v;
+    bool any = c->cache_bytes != 0;
+
+    if (c->cache_bytes && !c->agent)
+        return config_bad(c, config_row("cache"), "cache", v->cache, "is for an agent (role: agent)", err, err_size);
+    if (c->cache_bytes && c->cache_bytes < FILTER_CACHE_MIN)
+        return config_bad(c, config_row("cache"), "cache", v->cache, "must be 0, or a size from 16M to 1024G", err, err_size);
+    for (unsigned i = 1; i < c->ntenants; i++)
+        any = any || c->tenants[i].cache_bytes;
+    if (v->read_ahead && c->read_ahead && !any)
+        return config_bad(c, config_row("read-ahead"), "read_ahead", v->read_ahead, "needs cache: that is where it goes", err,
+                          err_size);
+    return 0;
+}
+
 static bool has_local_address(const struct srv_config *c)
 {
     for (unsigned i = 0; i < c->ncontrol_listen; i++)
@@ -444,8 +466,8 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
 int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
 {
     static int (*const checks[])(struct srv_config *, char *, size_t) = {
-        check_role,      config_check_pools, config_check_tenants, config_check_credentials, check_control, check_data,
-        check_rest};
+        check_role,      config_check_pools, config_check_tenants, config_check_credentials, check_cache, check_control,
+        check_data,      check_rest};
     int r = 0;
 
     c->lease_ms = SRV_LEASE_MS;
@@ -458,6 +480,7 @@ int srv_config_finish(struct srv_config *c, char *err, size_t err_size)
     c->data_buffer_bytes = SRV_BUFFER_BYTES;
     c->data_buffer_memory = SRV_BUFFER_MEMORY;
     c->export_memory = SRV_EXPORT_MEMORY;
+    c->read_ahead = SRV_READ_AHEAD;
     c->data_shards = default_shards();
     c->log = LOG_LVL_INFO;
     c->log_slow_ms = 1000;

@@ -79,6 +79,19 @@ static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
     return 0;
 }
 
+static int check_cache(struct where *w, unsigned i, const struct text_tenant *t, const struct srv_tenant *k)
+{
+    if (k->cache_bytes && !w->c->agent)
+        return bad(w, i, "cache", t->cache, "is for an agent (role: agent)");
+    if (k->cache_bytes && (k->cache_bytes < FILTER_CACHE_MIN || k->cache_bytes > FILTER_CACHE_MAX))
+        return bad(w, i, "cache", t->cache, "must be 0, or a size from 16M to 1024G");
+    if (k->read_ahead > SRV_READ_AHEAD_MAX)
+        return bad(w, i, "read_ahead", t->read_ahead, "must be a size up to 1G");
+    if (t->read_ahead && k->read_ahead && !k->cache_bytes)
+        return bad(w, i, "read_ahead", t->read_ahead, "needs cache: that is where it goes");
+    return 0;
+}
+
 int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
                          char *err, size_t err_size)
 {
@@ -114,6 +127,8 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
     const struct config_member m[] = {
         {"shards", t->shards, M_UINT, &k->shards, 1, SRV_SHARDS_MAX},
         {"buffer_memory", t->buffer_memory, M_SIZE, &k->buffer_memory, 4 * c->data_buffer_bytes, 0},
+        {"cache", t->cache, M_SIZE, &k->cache_bytes, 0, 0},
+        {"read_ahead", t->read_ahead, M_SIZE, &k->read_ahead, 0, 0},
     };
     char prefix[40];
     int r = check_name(w, i, t->name);
@@ -129,6 +144,7 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         .weight = 1,
         .shards = 1,
         .buffer_memory = c->data_buffer_memory,
+        .read_ahead = c->read_ahead,
         .backend_token_file = t->backend_token_file,
         .backend_cert = t->backend_cert,
         .backend_key = t->backend_key,
@@ -138,6 +154,8 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         r = config_check_members(w->c, NULL, prefix, m, ARRAY_SIZE(m), w->err, w->err_size);
     if (r == 0)
         r = config_tenant_limits(w->c, prefix, t, k, w->err, w->err_size);
+    if (r == 0)
+        r = check_cache(w, i, t, k);
     return r == 0 ? check_backend(w, i, k) : r;
 }
 
@@ -152,7 +170,8 @@ int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
         return -ENOMEM;
     c->tenants[c->ntenants++] = (struct srv_tenant){
         .name = "default", .weight = 1, .shards = c->data_shards, .buffer_memory = c->data_buffer_memory,
-        .bytes_per_s = c->limit_bytes, .ops_per_s = c->limit_ops};
+        .bytes_per_s = c->limit_bytes, .ops_per_s = c->limit_ops, .cache_bytes = c->cache_bytes,
+        .read_ahead = c->read_ahead};
     if (v->tenants_count >= SRV_TENANTS_MAX)
         return config_bad(c, NULL, "tenants", NULL, "are more than 255", err, err_size);
     for (unsigned i = 0; i < v->tenants_count; i++) {

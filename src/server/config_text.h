@@ -43,7 +43,7 @@ struct text_tenant {
     char **filters;
     unsigned filters_count;
     char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections, *shards,
-        *buffer_memory, *backend_token_file, *backend_cert, *backend_key;
+        *buffer_memory, *cache, *read_ahead, *backend_token_file, *backend_cert, *backend_key;
 };
 struct text_limits {
     char *bytes, *operations, *window;
@@ -60,6 +60,7 @@ struct text_values {
     struct text_store store;
     char **filters;
     unsigned filters_count;
+    char *cache, *read_ahead;
     struct text_pool *pools;
     unsigned pools_count;
     struct text_control control;

@@ -3,6 +3,7 @@
 
 #include "data.h"
 
+#include "base/err.h"
 #include "filter/filter.h"
 
 #include <errno.h>
@@ -22,6 +23,29 @@ static int push_own(struct tenant *t, char *err, size_t err_size)
     return r;
 }
 
+static int push_cache(struct tenant *t, char *err, size_t err_size)
+{
+    const struct srv_tenant *k = t->cfg;
+    struct pst_store *below = t->store;
+    void *base;
+    size_t len;
+    int r;
+
+    if (!k->cache_bytes)
+        return 0;
+    r = filter_cache(below, k->cache_bytes, k->read_ahead, &t->store);
+    if (r < 0) {
+        snprintf(err, err_size, "%llu MiB for the cache: %s", (unsigned long long)(k->cache_bytes / MiB), err_text(r));
+        return r;
+    }
+    /* The queues to the server read straight into it. */
+    filter_cache_memory(t->store, &base, &len);
+    r = mem_add(base, len, true, &t->cache_region);
+    if (r < 0)
+        snprintf(err, err_size, "the cache's memory cannot be shared: %s", err_text(r));
+    return r;
+}
+
 int tenant_open_store(struct tenant *t, char *err, size_t err_size)
 {
     const struct srv_tenant *k = t->cfg;
@@ -31,7 +55,9 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
 
     if (t->id == 0) { /* the server's own: all of it */
         t->store = st;
-        return 0;
+        r = push_cache(t, err, err_size);
+        t->srv->store = t->store; /* whoever closes that closes all */
+        return r;
     }
     if (t->srv->cfg->agent)
         r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, &st, why, sizeof why);
@@ -42,6 +68,8 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
     }
     if (r == 0)
         r = push_own(t, why, sizeof why);
+    if (r == 0)
+        r = push_cache(t, why, sizeof why);
     if (r < 0)
         snprintf(err, err_size, "tenant %s: %s", k->name, why);
     return r;
@@ -96,6 +124,8 @@ void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *k
         {"connections", atomic_load(&t->nconns)},
         {"shards", k->shards},
         {"buffer_memory", k->buffer_memory},
+        {"cache", k->cache_bytes},
+        {"read_ahead", k->cache_bytes ? k->read_ahead : 0},
     };
     char text[64];
 
@@ -119,6 +149,8 @@ void tenant_close(struct tenant *t)
     free(t->shards);
     if (t->fab)
         fab_close(t->fab);
+    if (t->cache_region)
+        mem_remove(t->cache_region);
     if (t->id)
         pst_store_close(t->store);
 }

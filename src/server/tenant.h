@@ -17,6 +17,7 @@
 
 #include <stdatomic.h>
 
+struct mem_region;
 struct shard;
 struct srv;
 
@@ -28,6 +29,7 @@ struct tenant {
     struct share share;
     struct pst_store *store; /* topmost filter */
     struct pst_store *quota; /* among them; NULL: the server's own tenant has none */
+    struct mem_region *cache_region; /* NULL: no cache */
     struct fab *fab;
     struct shard *shards; /* shard.id counts over all tenants */
     unsigned nshards;

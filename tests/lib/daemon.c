@@ -109,6 +109,10 @@ static void exec_it(struct daemon *d)
         argv[3] = backend;
         argv[n++] = "--role";
         argv[n++] = "agent";
+        if (getenv("PENSTOCK_TEST_CACHE")) {
+            argv[n++] = "--cache";
+            argv[n++] = getenv("PENSTOCK_TEST_CACHE");
+        }
     }
     snprintf(log, sizeof log, "%s/log", d->dir);
     snprintf(listen, sizeof listen, "127.0.0.1:%d", d->port);

@@ -27,6 +27,8 @@
 #define SRV_BUFFER_BYTES   (1 * MiB)  /* one buffer: the unit in which large requests are split */
 #define SRV_BUFFER_MEMORY  (64 * MiB) /* all buffers of one shard */
 #define SRV_EXPORT_MEMORY  (4 * GiB)  /* clients' memory mapped here, all together; a quarter for each credential */
+#define SRV_READ_AHEAD     (4 * MiB)
+#define SRV_READ_AHEAD_MAX (1 * GiB)
 #define SRV_SPIN_US        20u
 #define SRV_AUDIT_SIZE     (64 * MiB)
 #define SRV_AUDIT_KEEP     8u
@@ -77,6 +79,7 @@ struct srv_tenant {
     uint64_t burst_bytes, burst_ops;               /* 0: a tenth of a second's */
     uint64_t max_sessions, max_connections;        /* 0: the server's */
     uint64_t shards, buffer_memory;                /* never 0 */
+    uint64_t cache_bytes, read_ahead;              /* an agent's; 0: none */
     /* An agent's: its credential at the server behind. NULL: the agent's own. */
     const char *backend_token_file, *backend_cert, *backend_key;
     struct pst_option *store_opts; /* the backend's, with these; not the server's own: that has srv_config.store_opts */
@@ -94,6 +97,7 @@ struct srv_config {
     unsigned nstore_opts;
     char **filters;
     unsigned nfilters;
+    uint64_t cache_bytes, read_ahead; /* of the server's own tenant; read_ahead: the default of the others */
     struct srv_pool *pools;
     unsigned npools;
     struct srv_credential *credentials;
