@@ -120,6 +120,21 @@ static void print_filters(struct page *p, const json_t *list)
              size_of(num(x, "bytes_out_per_s"), b), num(x, "cost"), num(x, "seconds_per_gib"));
 }
 
+static void print_caches(struct page *p, const json_t *list)
+{
+    char a[32], b[32], c[32], d[32], e[32];
+    const json_t *x;
+    size_t i;
+
+    if (!begin_table(p, list))
+        return;
+    line(p, "%-16s %10s %10s %6s %10s %10s %10s", "CACHE", "HIT/S", "MISS/S", "HITS", "EVICTED/S", "USED", "MEMORY");
+    json_array_foreach(list, i, x)
+        line(p, "%-16.16s %10s %10s %5.0f%% %10s %10s %10s", text(x, "tenant"), size_of(num(x, "hit_bytes_per_s"), a),
+             size_of(num(x, "miss_bytes_per_s"), b), 100 * num(x, "hit_share"), size_of(num(x, "evicted_bytes_per_s"), e),
+             size_of(num(x, "used_bytes"), c), size_of(num(x, "memory_bytes"), d));
+}
+
 static void print_connections(struct page *p, const json_t *list)
 {
     char a[32], b[32];
@@ -150,6 +165,7 @@ void top_print(FILE *f, const json_t *v, unsigned rows, unsigned cols)
     print_latency(&p, json_object_get(v, "latency"));
     print_tenants(&p, json_object_get(v, "tenants"));
     print_filters(&p, json_object_get(v, "filters"));
+    print_caches(&p, json_object_get(v, "caches"));
     print_connections(&p, json_object_get(v, "connections"));
 }
 

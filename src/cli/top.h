@@ -10,7 +10,7 @@ struct top_look {
     uint64_t at_ns;
 };
 void top_look_free(struct top_look *l);
-/* What went on between them: rates, percentiles, tenants, connections, filters. A new reference. */
+/* What went on between them: rates, percentiles, tenants, connections, filters, caches. A new reference. */
 json_t *top_view(const struct top_look *before, const struct top_look *after);
 /* The view as lines of text; what is more than `rows` of them or wider than `cols` is left out. 0: all. */
 void top_print(FILE *f, const json_t *view, unsigned rows, unsigned cols);

@@ -183,6 +183,46 @@ static json_t *filters(const struct diff *d)
     return list;
 }
 
+/* ---- caches: the server's own, and its tenants' ---- */
+
+/* name: without its beginning "cache_" or "tenant_cache_"; braces: from '{' on. */
+static double cache_gain(const struct diff *d, const char *prefix, const char *name, const char *braces)
+{
+    char key[300];
+    snprintf(key, sizeof key, "%scache_%s%s", prefix, name, braces);
+    return gain(d, key);
+}
+
+static json_t *caches(const struct diff *d)
+{
+    static const char *const prefixes[] = {"", "tenant_"};
+    json_t *list = json_array(), *v;
+    const char *key;
+
+    json_object_foreach(d->b, key, v)
+        for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        {
+            char first[40], name[100] = "default", used[300];
+            const char *at = strchr(key, '{'), *p = prefixes[i];
+            double hit, miss;
+            snprintf(first, sizeof first, "%scache_memory_bytes{", p);
+            if (!at || strncmp(key, first, strlen(first)))
+                continue;
+            if (i)
+                label(key, "tenant", name, sizeof name);
+            hit = cache_gain(d, p, "hit_bytes_total", at);
+            miss = cache_gain(d, p, "miss_bytes_total", at);
+            snprintf(used, sizeof used, "%scache_used_bytes%s", p, at);
+            json_array_append_new(
+                list, json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "tenant", cli_json_bytes(name), "hit_bytes_per_s",
+                                hit / d->seconds, "miss_bytes_per_s", miss / d->seconds, "hit_share",
+                                hit + miss > 0 ? hit / (hit + miss) : 0.0, "evicted_bytes_per_s",
+                                cache_gain(d, p, "evicted_bytes_total", at) / d->seconds, "used_bytes", now_of(d, used),
+                                "memory_bytes", json_number_value(v)));
+        }
+    return list;
+}
+
 /* ---- connections ---- */
 
 static bool same(const json_t *a, const json_t *b, const char *key)
@@ -238,6 +278,7 @@ json_t *top_view(const struct top_look *before, const struct top_look *after)
     json_object_set_new(v, "tenants", tenants(&d));
     json_object_set_new(v, "connections", connections(before->status, after->status, d.seconds));
     json_object_set_new(v, "filters", filters(&d));
+    json_object_set_new(v, "caches", caches(&d));
     json_decref(d.a);
     json_decref(d.b);
     return v;

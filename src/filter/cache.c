@@ -241,21 +241,21 @@ static void c_stats(struct pst_store *st, pst_stat_fn fn, void *user)
             bool counter;
             uint64_t v;
         } all[] = {
-            {"cache_hits_total", "", "Reads of which all was in the cache", true, n.hits},
-            {"cache_misses_total", "", "Reads of which something was fetched", true, n.misses},
-            {"cache_passed_total", "", "Reads that went by the cache", true, n.passed},
-            {"cache_hit_bytes_total", "", "Bytes of the hits", true, n.hit_bytes},
-            {"cache_miss_bytes_total", "", "Bytes of the misses", true, n.miss_bytes},
-            {"cache_evicted_bytes_total", "", "Given up for others", true, n.evicted * b},
-            {"cache_void_bytes_total", "", "Given up because the file was changed", true, n.voided * b},
-            {"cache_looks_total", "", "Questions for a file's change counter, beside opens", true, n.looks},
-            {"cache_ahead_bytes_total", "result=\"used\"", "Read ahead, and used or not", true, n.ahead_used * b},
-            {"cache_ahead_bytes_total", "result=\"wasted\"", "Read ahead, and used or not", true, n.ahead_wasted * b},
-            {"cache_ahead_asked_bytes_total", "", "Asked for ahead", true, n.ahead * b},
-            {"cache_ahead_failed_total", "", "Requests ahead that failed", true, n.ahead_failed},
-            {"cache_memory_bytes", "", "Memory for blocks", false, c->nblocks * b},
-            {"cache_used_bytes", "", "Of it in use", false, used * b},
-            {"cache_files", "", "Files that are known", false, nobjs},
+            {"penstock_cache_hits_total", "", "Reads of which all was in the cache", true, n.hits},
+            {"penstock_cache_misses_total", "", "Reads of which something was fetched", true, n.misses},
+            {"penstock_cache_passed_total", "", "Reads that went by the cache", true, n.passed},
+            {"penstock_cache_hit_bytes_total", "", "Bytes of the hits", true, n.hit_bytes},
+            {"penstock_cache_miss_bytes_total", "", "Bytes of the misses", true, n.miss_bytes},
+            {"penstock_cache_evicted_bytes_total", "", "Given up for others", true, n.evicted * b},
+            {"penstock_cache_void_bytes_total", "", "Given up because the file was changed", true, n.voided * b},
+            {"penstock_cache_looks_total", "", "Questions for a file's change counter, beside opens", true, n.looks},
+            {"penstock_cache_ahead_bytes_total", "result=\"used\"", "Read ahead, and used or not", true, n.ahead_used * b},
+            {"penstock_cache_ahead_bytes_total", "result=\"wasted\"", "Read ahead, and used or not", true, n.ahead_wasted * b},
+            {"penstock_cache_ahead_asked_bytes_total", "", "Asked for ahead", true, n.ahead * b},
+            {"penstock_cache_ahead_failed_total", "", "Requests ahead that failed", true, n.ahead_failed},
+            {"penstock_cache_memory_bytes", "", "Memory for blocks", false, c->nblocks * b},
+            {"penstock_cache_used_bytes", "", "Of it in use", false, used * b},
+            {"penstock_cache_files", "", "Files that are known", false, nobjs},
         };
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
             fn(user, all[i].name, all[i].labels, all[i].help, all[i].counter, (double)all[i].v);

@@ -5,6 +5,7 @@ another way is seen at the next open, and each tenant has a cache of its own, of
 Usage: epochs.py PENSTOCK.
 """
 import filecmp
+import json
 import os
 import random
 import re
@@ -88,6 +89,9 @@ def one(rng, filters):
     size = sum(os.path.getsize(os.path.join(T, "set", n)) for n in os.listdir(T + "/set"))
     assert m["cache_hit_bytes_total"] >= 2 * size, (size, {k: v for k, v in m.items() if "cache" in k})
     assert "64 MiB" in cli("status", agent.url)
+    top = json.loads(cli("top", "--json", "--interval", "100", agent.url))["caches"]
+    assert [(c["tenant"], c["memory_bytes"]) for c in top] == [("default", 64 << 20)], top
+    assert "EVICTED/S" in cli("top", "--once", "--interval", "100", agent.url)
     for _ in range(4):
         name = f"f{rng.randrange(FILES)}"
         write(f"{T}/set/{name}", rng.randrange(1, 400000), rng)

@@ -230,7 +230,7 @@ static void what_is_ahead_keeps_to_its_part_of_memory_and_requests(void **state)
 
     cx_open(&x, 16 * MiB, 64 * MiB);
     for (int i = 0; i < 8; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "f%d", i);
         ino[i] = cx_make(&x, name, 4 * MiB);
         for (uint64_t at = 0; at < MiB; at += MiB / 4)

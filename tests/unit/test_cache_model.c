@@ -186,7 +186,7 @@ static void all_ways_show_the_newest_state_after_an_open(void **state)
     for (int k = 0; k < FILES; k++) {
         const struct pst_new new = {.mode = S_IFREG | 0600};
         struct pst_attr a;
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "f%d", k);
         for (int w = 0; w < 3; w++) /* open in all from now on */
             assert_int_equal(pst_store_create(way[w].c, &ff_ctx, PST_ROOT_INO, name, &new, R_OK | W_OK, false, &a, NULL), 0);
