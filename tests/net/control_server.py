@@ -21,7 +21,8 @@ class Server:
         self.run_dir = os.path.join(self.dir, "run")
         store = store or os.path.join(self.dir, "store")
         os.makedirs(store, exist_ok=True)
-        cmd = [EXE, f"local:{store}", *args]
+        # On a busy machine the tests of a class take longer than a session lives that nobody renews.
+        cmd = [EXE, f"local:{store}", "--lease-ms", "600000", "--ticket-ms", "600000", *args]
         for a in listen:
             cmd += ["--listen", a]
         limit = ["prlimit", f"--nofile={files}"] if files else []
@@ -55,7 +56,7 @@ class Server:
         """Returns the exit status: a sanitizer's findings show here."""
         if self.process.poll() is None:
             self.process.stdin.close()
-            self.process.wait(60)
+            self.process.wait(300)
         self.process.stdout.close()
         shutil.rmtree(self.dir, ignore_errors=True)
         return self.process.returncode
@@ -105,7 +106,7 @@ class Client:
         self.client_id = client_id or os.urandom(16)
         self.opened = self.session_service.Open(session_pb2.SessionOpenRequest(
             protocol=1, software="test 1", client_id=self.client_id, token=token, purpose=purpose,
-            fence=fence), timeout=20)
+            fence=fence), timeout=120)
         self.session = self.opened.session
         return self
 
