@@ -16,7 +16,7 @@
 #define PSN_A 0xfffffau /* wraps soon */
 #define PSN_B 0x000123u
 
-uint8_t node_timeout = 12;
+uint8_t node_timeout = NODE_TIMEOUT;
 
 static void open_with(struct node *n, const struct uroce_config *cfg, size_t len, bool allocated)
 {

@@ -483,7 +483,7 @@ static void a_passive_target_answers_all_it_was_asked(void **state)
         qb[i] = node_qp(&b, UROCE_QPT_RC, 2);
         node_connect(&a, qa[i], &b, qb[i], 0, UROCE_MTU_256);
     }
-    node_timeout = 12;
+    node_timeout = NODE_TIMEOUT;
     for (size_t i = 0; i < QPS; i++)
         node_send(&a, qa[i], UROCE_WR_RDMA_READ, i * EACH, EACH, &b, i * EACH, i);
     for (int i = 0; i < QPS; i++) {
@@ -522,7 +522,7 @@ static void a_thousand_queue_pairs_work(void **state)
         node_wait(&a, &b, 1, &wc);
         assert_int_equal(wc.status, UROCE_WC_SUCCESS);
     }
-    node_timeout = 12;
+    node_timeout = NODE_TIMEOUT;
     assert_memory_equal(a.buf, b.buf, QPS * 8192);
     for (int i = 0; i < QPS; i++) {
         assert_int_equal(uroce_qp_destroy(qa[i]), 0);
