@@ -183,24 +183,29 @@ static const struct rpc_method methods[] = {
     {.path = M("Meet"), .kind = RPC_BIDI, .max_inflight = 8, .quick = true, .on_message = on_meet},
 };
 
-static inline int setup(void **state)
+static inline int setup_with(uint32_t idle_call_ms)
 {
     const struct rpc_server_config cfg = {.methods = methods,
                                           .nmethods = ARRAY_SIZE(methods),
                                           .threads = 4,
                                           .max_calls = 64,
-                                          .idle_call_ms = 60000, /* a busy machine is slow to send */
+                                          .idle_call_ms = idle_call_ms,
                                           .admit = admit};
     const struct rpc_channel_config cc = {.addr = addr};
     char err[200];
     int port;
-    (void)state;
     hung = cancels = running = most_running = 0;
     if (rpc_server_new(&cfg, &srv) || rpc_server_listen(srv, "127.0.0.1:0", NULL, false, &port, err, sizeof err) ||
         rpc_server_start(srv))
         return -1;
     snprintf(addr, sizeof addr, "127.0.0.1:%d", port);
     return rpc_channel_open(&cc, &ch, err, sizeof err);
+}
+
+static inline int setup(void **state)
+{
+    (void)state;
+    return setup_with(60000); /* a busy machine is slow to send */
 }
 
 static inline int teardown(void **state)

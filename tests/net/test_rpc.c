@@ -133,6 +133,12 @@ static void no_server_is_enotconn(void **state)
 
 /* ---- the server ---- */
 
+static int setup_impatient(void **state)
+{
+    (void)state;
+    return setup_with(500);
+}
+
 static void a_call_without_a_message_is_ended(void **state)
 {
     struct rpc_stream *s;
@@ -325,7 +331,7 @@ int main(void)
         RPC_TEST(a_reply_may_come_later_from_another_thread_and_counts_once),
         RPC_TEST(threads_share_a_channel),
         RPC_TEST(no_server_is_enotconn),
-        RPC_TEST(a_call_without_a_message_is_ended),
+        cmocka_unit_test_setup_teardown(a_call_without_a_message_is_ended, setup_impatient, teardown),
         RPC_TEST(calls_are_bounded),
         RPC_TEST(what_is_put_off_comes_at_its_time_and_holds_no_thread),
         RPC_TEST(stopping_does_not_wait_for_what_is_put_off),
