@@ -29,11 +29,11 @@ void cli_add_fact(json_t *facts, const char *key, const char *value)
 
 static json_t *connection_json(const Penstock__V1__Connection *c)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:s, s:I}", "client", c->client, "purpose", c->purpose,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "client", c->client, "purpose", c->purpose,
                      "peer", c->peer, "provider", c->provider, "device", c->device, "rdma", (int)c->rdma, "shard",
                      (json_int_t)c->shard, "requests", (json_int_t)c->requests, "bytes_in", (json_int_t)c->bytes_in,
                      "bytes_out", (json_int_t)c->bytes_out, "placement", c->placement, "bytes_exported",
-                     (json_int_t)c->bytes_exported);
+                     (json_int_t)c->bytes_exported, "bytes_third", (json_int_t)c->bytes_third);
 }
 
 static json_t *remote_status(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)

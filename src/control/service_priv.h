@@ -153,6 +153,9 @@ extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_c
 extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods,
     ctl_tenant_nmethods;
 
+/* Of SessionService: svc_third.c. */
+ctl_handler ctl_third_party, ctl_third_ticket;
+bool ctl_has_shard(const struct ctl_tenant *t, uint32_t shard); /* svc_session.c */
 /* Of NamespaceService: svc_ns_open.c, svc_ns_data.c. */
 ctl_handler ctl_ns_open, ctl_ns_close, ctl_ns_create, ctl_ns_fsync, ctl_ns_write;
 /* svc_namespace.c: a name, or the way to it and the name: the way goes into the context. */

@@ -33,6 +33,8 @@ static const char *const names[REFUSALS] = {
     [REFUSE_EXPORT_MEMORY] = "export_memory",
     [REFUSE_EXPORT_UNKNOWN] = "export_unknown",
     [REFUSE_EXPORT_RANGE] = "export_range",
+    [REFUSE_THIRD_UNKNOWN] = "third_unknown",
+    [REFUSE_THIRD_MESSAGE] = "third_message",
     [REFUSE_OVERTAKEN] = "message_overtaken",
 };
 
@@ -80,6 +82,7 @@ struct sess_table *sess_table_new(const struct sess_limits *l, const struct sess
     t->lim.conts = l->conts ? l->conts : 64;
     t->lim.objects = l->objects ? l->objects : 65536;
     t->lim.tickets = l->tickets ? l->tickets : 16;
+    t->lim.thirds = l->thirds ? l->thirds : 64;
     t->lim.lease_ns = l->lease_ns ? l->lease_ns : 30 * NSEC_PER_SEC;
     t->lim.ticket_ns = l->ticket_ns ? l->ticket_ns : 10 * NSEC_PER_SEC;
     t->hooks = *h;

@@ -112,12 +112,16 @@ void sess_ticket_end(struct sess_table *t, struct ticket *k)
 {
     idmap_remove(&t->tickets, sess_id_key(k->bytes));
     list_del(&k->link);
-    k->of->ntickets--;
+    if (k->third.number)
+        k->of->nthirds--;
+    else
+        k->of->ntickets--;
     free(k);
 }
 
-int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64_t now_ns,
-                    uint8_t ret_ticket[SESS_TICKET_BYTES])
+/* third NULL: of an ordinary connection; else its number is made. */
+static int ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, struct sess_third *third, uint64_t now_ns,
+                      uint8_t ret_ticket[SESS_TICKET_BYTES])
 {
     struct ticket *k = calloc(1, sizeof *k);
     int r;
@@ -137,13 +141,19 @@ int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64
     }
     do {
         rng_secret(k->bytes, sizeof k->bytes);
-        r = !atomic_load(&s->alive)         ? -ESTALE
-            : s->ntickets >= t->lim.tickets ? -EAGAIN
-                                            : idmap_add(&t->tickets, sess_id_key(k->bytes), k);
+        r = !atomic_load(&s->alive)                                              ? -ESTALE
+            : (third ? s->nthirds >= t->lim.thirds : s->ntickets >= t->lim.tickets) ? -EAGAIN
+                                                                                 : idmap_add(&t->tickets, sess_id_key(k->bytes), k);
     } while (r == -EEXIST);
     if (!r) {
         list_push_back(&t->ticket_order, &k->link);
-        s->ntickets++;
+        if (third) {
+            third->number = ++t->last_third;
+            k->third = *third;
+            s->nthirds++;
+        } else {
+            s->ntickets++;
+        }
         memcpy(ret_ticket, k->bytes, sizeof k->bytes);
     }
     pthread_mutex_unlock(&t->mu);
@@ -152,9 +162,33 @@ int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64
     return r == -EAGAIN ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
 }
 
+int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64_t now_ns,
+                    uint8_t ret_ticket[SESS_TICKET_BYTES])
+{
+    return ticket_new(t, s, shard, NULL, now_ns, ret_ticket);
+}
+
+int sess_third_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64_t owner, uint64_t now_ns,
+                   uint8_t ret_ticket[SESS_TICKET_BYTES], uint64_t *ret_number)
+{
+    struct sess_third third = {.owner = owner};
+    int r = ticket_new(t, s, shard, &third, now_ns, ret_ticket);
+
+    if (r == 0)
+        *ret_number = third.number;
+    return r;
+}
+
 int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32_t shard, uint64_t now_ns,
                     struct sess **ret)
 {
+    return sess_ticket_take(t, ticket, len, shard, now_ns, ret, NULL);
+}
+
+int sess_ticket_take(struct sess_table *t, const void *ticket, size_t len, uint32_t shard, uint64_t now_ns,
+                     struct sess **ret, struct sess_third *ret_third)
+{
+    struct sess_third third = {0};
     struct ticket *k;
     struct sess *s;
     enum refusal why = REFUSALS;
@@ -163,10 +197,11 @@ int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32
         return sess_refused_as(t, REFUSE_TICKET_UNKNOWN, -EACCES);
     pthread_mutex_lock(&t->mu);
     k = idmap_get(&t->tickets, sess_id_key(ticket));
-    if (!k || !pst_equal_ct(k->bytes, ticket, sizeof k->bytes)) {
+    if (!k || !pst_equal_ct(k->bytes, ticket, sizeof k->bytes) || (k->third.number && !ret_third)) {
         why = REFUSE_TICKET_UNKNOWN;
     } else {
         s = k->of;
+        third = k->third;
         if (now_ns >= k->expires_ns)
             why = REFUSE_TICKET_EXPIRED;
         else if (k->shard != shard)
@@ -178,6 +213,8 @@ int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32
     if (why == REFUSALS) {
         atomic_fetch_add(&s->refs, 1);
         *ret = s;
+        if (ret_third)
+            *ret_third = third;
     }
     pthread_mutex_unlock(&t->mu);
     return why == REFUSALS ? 0 : sess_refused_as(t, why, -EACCES);

@@ -27,6 +27,7 @@ struct sess_table {
     struct list clients; /* struct once_client, of sessions that are held */
     uint32_t nsessions, nsessions_of[SESS_TENANTS_MAX];
     uint64_t first_key_id, next_key_id;
+    uint64_t last_third;
 };
 
 struct sess {
@@ -43,7 +44,7 @@ struct sess {
     uint32_t norigins, origins_alive;
     uint64_t expires_ns, next_handle;
     struct idmap conts, objects; /* by handle */
-    uint32_t ntickets;
+    uint32_t ntickets, nthirds;
     /* What each slot's last request opened or closed, for its retry. Allocated at first use. */
 #define MADE_CLOSED UINT32_MAX /* rights: the request closed the handle */
     struct made *made;
@@ -86,6 +87,7 @@ struct ticket {
     struct sess *of; /* lives: tickets go with it */
     uint8_t bytes[SESS_TICKET_BYTES];
     uint32_t shard;
+    struct sess_third third;
     uint64_t expires_ns;
 };
 

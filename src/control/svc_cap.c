@@ -79,6 +79,12 @@ int ctl_ticket_use(struct ctl_server *s, const void *ticket, size_t len, uint32_
     return sess_ticket_use(s->sess, ticket, len, shard, now_ns(), ret);
 }
 
+int ctl_ticket_take(struct ctl_server *s, const void *ticket, size_t len, uint32_t shard, struct sess **ret,
+                    struct sess_third *ret_third)
+{
+    return sess_ticket_take(s->sess, ticket, len, shard, now_ns(), ret, ret_third);
+}
+
 struct sess *ctl_session_find(struct ctl_server *s, const uint8_t id[SESS_ID_BYTES])
 {
     return sess_get(s->sess, id, SESS_ID_BYTES, now_ns());

@@ -116,6 +116,7 @@ static int open_reply(struct ctl_req *q, PB(SessionOpenReply) * out)
     out->gid = who->gid;
     out->any_uid = who->any_uid;
     out->origin = who->origin;
+    out->third_party = q->tenant->in.third_party;
     out->slots = PST_SLOTS_MAX;
     out->history = pst_store_history(q->tenant->in.st);
     return r;
@@ -205,7 +206,7 @@ static int do_close(struct ctl_req *q, const void *in_, void *out_)
     return r ? r : sess_close(q->s->sess, sess_id(q->sess));
 }
 
-static bool has_shard(const struct ctl_tenant *t, uint32_t shard)
+bool ctl_has_shard(const struct ctl_tenant *t, uint32_t shard)
 {
     for (size_t i = 0; i < t->nendpoints; i++)
         if (t->endpoints[i].shard == shard)
@@ -222,7 +223,7 @@ static int do_ticket(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    if (in->count < 1 || in->count > 16 || !has_shard(&q->tenant->in, in->shard))
+    if (in->count < 1 || in->count > 16 || !ctl_has_shard(&q->tenant->in, in->shard))
         return ctl_fail(q, -EINVAL, "%u tickets for shard %u: 1..16 for a shard of the session's reply", in->count,
                         in->shard);
     out->tickets = arena_alloc(&q->a, in->count * sizeof *out->tickets);
@@ -308,5 +309,9 @@ const struct ctl_method ctl_session_methods[] = {
     {SERVICE "Ticket", &penstock__v1__ticket_request__descriptor, &penstock__v1__ticket_reply__descriptor, do_ticket},
     {SERVICE "Origins", &penstock__v1__origins_request__descriptor, &penstock__v1__origins_reply__descriptor,
      do_origins},
+    {SERVICE "ThirdParty", &penstock__v1__third_party_request__descriptor, &penstock__v1__third_party_reply__descriptor,
+     ctl_third_party},
+    {SERVICE "ThirdTicket", &penstock__v1__third_ticket_request__descriptor,
+     &penstock__v1__third_ticket_reply__descriptor, ctl_third_ticket},
 };
 const size_t ctl_session_nmethods = ARRAY_SIZE(ctl_session_methods);

@@ -120,6 +120,7 @@ static void add_connection(void *arg, const struct ctl_connection *c)
     if (several(g->q->s))
         m->tenant = text_of(g, g->q->s->tenants[c->tenant].in.name);
     m->bytes_exported = c->bytes_exported;
+    m->bytes_third = c->bytes_third;
     m->placement = text_of(g, c->placement);
 }
 

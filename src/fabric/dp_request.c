@@ -9,21 +9,23 @@ struct rule {
     uint16_t uses, flags;
 };
 
+#define WHERE (DP_F_INLINE | DP_F_EXPORTED | DP_F_THIRD) /* the bytes are: at most one of these */
+
 static const struct rule rules[DP_OPCODES] = {
     [DP_BIND] = {U_CAP | U_BIND, 0},
     [DP_UNBIND] = {U_CAP, 0},
-    [DP_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE | DP_F_EXPORTED},
+    [DP_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, WHERE},
     [DP_WRITE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN,
-                  DP_F_INLINE | DP_F_EXPORTED | DP_F_APPEND | DP_F_DSYNC},
+                  WHERE | DP_F_APPEND | DP_F_DSYNC},
     [DP_PUNCH] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ, 0},
     [DP_ALLOCATE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ, DP_F_KEEP_SIZE},
     [DP_SEEK_DATA] = {U_CAP | U_INO | U_OFFSET, 0},
     [DP_SEEK_HOLE] = {U_CAP | U_INO | U_OFFSET, 0},
     [DP_FSYNC] = {U_CAP | U_INO, 0},
     [DP_SYNCFS] = {U_CAP, 0},
-    [DP_CHUNK_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, DP_F_INLINE | DP_F_EXPORTED},
+    [DP_CHUNK_READ] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_OUT, WHERE},
     [DP_CHUNK_REPLACE] = {U_CAP | U_INO | U_OFFSET | U_SPAN | U_SEQ | U_IN | U_CHUNK,
-                          DP_F_INLINE | DP_F_EXPORTED | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE | DP_F_IF_UNCHANGED},
+                          WHERE | DP_F_DSYNC | DP_F_GROW | DP_F_SET_SIZE | DP_F_IF_UNCHANGED},
     [DP_PING] = {0, 0},
 };
 
@@ -64,6 +66,7 @@ static bool is_canonical(const struct rule *u, const struct dp_request *r)
 static int check_data(const struct rule *u, const struct dp_request *r)
 {
     bool chunk = r->opcode == DP_CHUNK_READ || r->opcode == DP_CHUNK_REPLACE;
+    bool third = (r->flags & DP_F_THIRD) != 0;
     uint64_t sum = 0;
 
     if (r->nsegs > DP_SEGS_MAX)
@@ -74,7 +77,11 @@ static int check_data(const struct rule *u, const struct dp_request *r)
         return r->nsegs || r->payload_len ? -EINVAL : 0;
     if (r->length > (chunk ? DP_CHUNK_MAX : DP_IO_MAX))
         return -EMSGSIZE;
-    if ((r->flags & DP_F_EXPORTED) && (!r->length || (r->flags & DP_F_INLINE)))
+    if (r->flags & WHERE & ((r->flags & WHERE) - 1))
+        return -EINVAL;
+    if ((r->flags & (DP_F_EXPORTED | DP_F_THIRD)) && !r->length)
+        return -EINVAL;
+    if (third && (r->nsegs < 2 || !r->seg[0].key || r->seg[0].len))
         return -EINVAL;
     if (r->flags & DP_F_INLINE) {
         if (r->nsegs || r->payload_len != (u->uses & U_IN ? r->length : 0))
@@ -83,7 +90,7 @@ static int check_data(const struct rule *u, const struct dp_request *r)
     }
     if (r->payload_len)
         return -EINVAL;
-    for (unsigned i = 0; i < r->nsegs; i++) {
+    for (unsigned i = third; i < r->nsegs; i++) {
         if (!r->seg[i].len || r->seg[i].addr + r->seg[i].len < r->seg[i].addr)
             return -EINVAL;
         sum += r->seg[i].len;

@@ -244,6 +244,11 @@ static void fwd_queue_cancel(struct pst_queue *q, struct pst_op *op)
     pst_queue_cancel(container_of(q, struct filter_queue, q)->next, op);
 }
 
+static uint32_t fwd_queue_spread(struct pst_queue *q)
+{
+    return pst_queue_spread(container_of(q, struct filter_queue, q)->next);
+}
+
 static int fwd_queue_fd(struct pst_queue *q)
 {
     return pst_queue_fd(container_of(q, struct filter_queue, q)->next);
@@ -315,6 +320,7 @@ static const struct pst_store_ops forward_ops = {
     .queue_reap = fwd_queue_reap,
     .queue_fd = fwd_queue_fd,
     .queue_cancel = fwd_queue_cancel,
+    .queue_spread = fwd_queue_spread,
     .stats = fwd_stats,
     .describe = fwd_describe,
     .scrub = fwd_scrub,

@@ -49,6 +49,8 @@ void req_unref(struct req *r)
     req_release_buffers(r);
     while (r->nexports)
         export_put(r->export[--r->nexports]);
+    if (r->third)
+        conn_put_req(r->third);
     if (r->parts != &r->part)
         free(r->parts);
     free(r->iov);
@@ -104,6 +106,14 @@ void req_finish(struct req *r)
 
     once_end(&r->once); /* before the client hears of it, and uses the slot again */
     turn_end(r);        /* and not when he takes the answer, which may be never */
+    if (r->third)
+        third_notice(r);
+    if (r->third && r->failed) { /* the other connection has ended, and not this one */
+        r->failed = false;
+        r->reply = (struct dp_reply){.status = -ENOTCONN};
+    }
+    if (req_is_third(r) && r->reply.status < 0)
+        r->reply.offset = third_settled(r) ? DP_SETTLED : 0;
     r->reply.msgno = r->dp.msgno;
     r->reply.tag = r->dp.tag;
     r->reply.opcode = r->dp.opcode;

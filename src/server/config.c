@@ -89,6 +89,8 @@ const struct option_row config_rows[] = {
         "data.export_listen", K_STR, T(data.export_listen), V(export_listen), 0, 0),
     ROW("export-memory", "SIZE", "memory of clients mapped at once; default 4G", "data.export_memory", K_SIZE,
         T(data.export_memory), V(export_memory), 16 * MiB, 1024 * GiB),
+    ROW("third-party", NULL, "agent: hosts may connect to its server themselves, for the bytes", "data.third_party", K_BOOL,
+        T(data.third_party), V(third_party), 0, 0),
     ROW("max-connections", "N", "data connections at once", "data.max_connections", K_UINT, T(data.max_connections),
         V(max_connections), 1, 1000000),
     ROW("limit-bytes", "SIZE", "bytes a second that clients may read and write together; default no limit",
@@ -395,6 +397,8 @@ static int check_role(struct srv_config *c, char *err, size_t err_size)
     c->agent = v->role && !strcmp(v->role, "agent");
     if (v->role && !c->agent && strcmp(v->role, "server"))
         return config_bad(c, config_row("role"), "role", v->role, "must be server or agent", err, err_size);
+    if (!c->agent && c->third_party)
+        return config_bad(c, config_row("third-party"), "data.third_party", "true", "is for an agent (role: agent)", err, err_size);
     if (!c->agent)
         return b->url ? config_bad(c, config_row("backend"), "backend.url", b->url, "is for an agent (role: agent)", err,
                                    err_size)

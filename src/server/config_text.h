@@ -31,7 +31,7 @@ struct text_control {
 };
 struct text_data {
     char *listen, *advertise, *provider, *require_rdma, *security, *shards, *credits, *spin_us, *buffer_size,
-        *buffer_memory, *export_listen, *export_memory, *max_connections;
+        *buffer_memory, *export_listen, *export_memory, *third_party, *max_connections;
 };
 struct text_credential {
     char *name, *token, *token_file, *cn, *uid, *gid, *any_uid, *admin, *origin, *tenant;

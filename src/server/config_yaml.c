@@ -84,6 +84,7 @@ static const cyaml_schema_field_t data_fields[] = {
     STR("buffer_memory", struct text_data, buffer_memory),
     STR("export_listen", struct text_data, export_listen),
     STR("export_memory", struct text_data, export_memory),
+    STR("third_party", struct text_data, third_party),
     STR("max_connections", struct text_data, max_connections),
     CYAML_FIELD_END,
 };

@@ -36,6 +36,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
 {
     struct shard *s = user;
     struct srv *srv = s->srv;
+    struct sess_third third;
     struct sess *sess = NULL;
     struct conn *c;
     uint64_t most;
@@ -48,7 +49,7 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
                  (unsigned long long)srv->cfg->max_connections);
         goto refuse;
     }
-    if (ctl_ticket_use(srv->ctl, data, len, s->id, &sess) < 0) /* counted there */
+    if (ctl_ticket_take(srv->ctl, data, len, s->id, &sess, &third) < 0) /* counted there */
         goto refuse;
     most = atomic_load(&s->tenant->max_connections);
     if (most && atomic_load(&s->tenant->nconns) >= most) {
@@ -61,6 +62,8 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
         ctl_refuse(srv->ctl, REFUSE_TICKET_SHARD);
         goto refuse;
     }
+    if (third.number && !third_admit(s, sess, &third))
+        goto refuse;
     c = calloc(1, sizeof *c);
     if (!c)
         goto refuse;
@@ -75,6 +78,11 @@ static void *on_connect(struct fab_conn *fc, const void *data, size_t len, void 
     c->fab = fc;
     c->sess = sess;
     list_init(&c->unsent);
+    list_init(&c->owed);
+    list_init(&c->third_link);
+    c->third = third;
+    if (third.number)
+        list_push_back(&s->thirds, &c->third_link);
     snprintf(c->peer, sizeof c->peer, "%s", fab_conn_peer(fc));
     pthread_mutex_lock(&s->lock);
     list_push_back(&s->conns, &c->link);
@@ -88,8 +96,12 @@ refuse:
 
 static void on_connected(struct fab_conn *fc, void *user)
 {
+    struct conn *c = user;
+
     (void)fc;
-    log_debug("data connection from %s", ((struct conn *)user)->peer);
+    log_debug("data connection from %s", c->peer);
+    if (c->third.number)
+        third_connected(c);
 }
 
 static void on_closed(struct fab_conn *fc, int err, void *user)
@@ -106,6 +118,7 @@ static void on_closed(struct fab_conn *fc, int err, void *user)
     c->reqs++; /* keeps c while its requests are dropped */
     req_drop_waiting(c);
     req_flush_unsent(c);
+    third_closed(c);
     conn_put_req(c);
 }
 
@@ -133,6 +146,10 @@ static void on_message(struct fab_conn *fc, const void *msg, size_t len, void *u
         return;
     if (atomic_load(&c->shard->drain)) /* not taken on: the client asks the next server again */
         return;
+    if (c->third.number) {
+        conn_offence(c, REFUSE_THIRD_MESSAGE);
+        return;
+    }
     e = dp_decode_request(c->mac, msg, len, &dp);
     if (e < 0) {
         conn_offence(c, e == -EACCES ? REFUSE_MAC : e == -EPROTO ? REFUSE_VERSION : REFUSE_MALFORMED);
@@ -161,6 +178,7 @@ static void on_sendable(struct fab_conn *fc, void *user)
 {
     (void)fc;
     req_flush_unsent(user);
+    third_flush(user);
 }
 
 const struct fab_callbacks conn_callbacks = {

@@ -27,6 +27,8 @@ static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
     struct srv *srv = user;
 
     exports_end_session(atomic_load(&srv->exports), id);
+    if (srv->thirds)
+        thirds_end_session(srv->thirds, id);
     /* A shard looks which of its sessions live: nothing to queue, so nothing to lose. */
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
     {
@@ -63,7 +65,10 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
                 .bytes_in = stat_get(&c->bytes_in),
                 .bytes_out = stat_get(&c->bytes_out),
                 .bytes_exported = stat_get(&c->bytes_exported),
-                .placement = stat_get(&c->bytes_exported) ? "exported" : "crossing",
+                .bytes_third = stat_get(&c->bytes_third),
+                .placement = c->third.number || stat_get(&c->bytes_third) ? "third-party"
+                             : stat_get(&c->bytes_exported)               ? "exported"
+                                                                          : "crossing",
             };
             memcpy(x.session, sess_id(c->sess), sizeof x.session);
             fn(arg, &x);
@@ -92,6 +97,8 @@ static void on_facts(void *user, uint32_t tenant, void (*fn)(void *arg, const ch
         fn(arg, "data.export", srv->cfg->export_listen);
         fn(arg, "data.export.in_place", pst_store_moves_only(t->store) ? "yes" : "no, copied once here");
     }
+    if (srv->cfg->third_party)
+        fn(arg, "data.third_party", pst_store_takes_far(t->store) ? "yes" : "no, filters see the bytes");
     fn(arg, "control.security", srv->cfg->tls_cert ? "tls" : srv->cfg->insecure ? "clear" : "clear, local only");
 }
 
@@ -110,6 +117,12 @@ static int on_tenant_set(void *user, uint32_t tenant, const char *const *keys, c
 static void on_metrics(void *user, uint32_t tenant, pst_stat_fn fn, void *arg)
 {
     stats_emit(user, tenant, fn, arg);
+}
+
+static int on_third_party(void *user, uint32_t tenant, const uint8_t session[SESS_ID_BYTES], uint32_t shard,
+                          struct pst_third *ret)
+{
+    return thirds_make_way(user, tenant, session, shard, ret);
 }
 
 static uint64_t on_turn(void *user, uint32_t tenant)
@@ -269,7 +282,8 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .ntenants = srv->ntenants,
         .audit = srv->audit,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_metrics, on_turn},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_metrics, on_turn,
+                  on_third_party},
     };
 
     if (!listen || !creds || !tenants)
@@ -289,7 +303,8 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         *x = (struct ctl_tenant){.st = t->store,
                                  .sessions = (uint32_t)t->limits.now.max_sessions,
                                  .endpoints = t->endpoints,
-                                 .nendpoints = t->nshards};
+                                 .nendpoints = t->nshards,
+                                 .third_party = srv->thirds && pst_store_takes_far(t->store)};
         snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
     }
     return ctl_server_start(&c, &srv->ctl, err, err_size);
@@ -408,6 +423,7 @@ static void close_all(struct srv *srv)
         tenant_stop_data(t);
     exports_stop(atomic_exchange(&srv->exports, NULL));
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
+    thirds_free(srv->thirds);
     srv_each_tenant(srv, t)
         tenant_close(t);
     limits_stop(srv);
@@ -444,6 +460,8 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
         if (r < 0)
             snprintf(err, err_size, "audit log %s (audit.file) cannot be written: %s", cfg->audit_file, err_text(r));
     }
+    if (r == 0 && cfg->agent && cfg->third_party && !(srv->thirds = thirds_new()))
+        r = -ENOMEM;
     if (r == 0)
         r = start_control(srv, err, err_size);
     if (r == 0 && cfg->export_listen)

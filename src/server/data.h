@@ -30,7 +30,7 @@ enum latency_class { LAT_READ, LAT_WRITE, LAT_SYNC, LAT_OTHER, LAT_CLASSES };
 /* Written by the shard's thread only; read by others without a lock: single relaxed words. */
 struct shard_stats {
     uint64_t requests[DP_OPCODES], errors, waits; /* waits: for a buffer */
-    uint64_t bytes_in, bytes_out, bytes_exported, bytes_in_place;
+    uint64_t bytes_in, bytes_out, bytes_exported, bytes_in_place, bytes_third;
     uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
 };
 
@@ -46,6 +46,7 @@ struct shard {
 
     struct fab_shard *fab;
     struct pst_queue *queue;
+    uint32_t spread; /* pst_queue_spread of it; 0 until there is one */
     struct fab_pool *large, *small;
     uint32_t large_total;
     struct mem_region *regions[2]; /* agent: large and small, so that its backend reaches them without a copy */
@@ -56,6 +57,7 @@ struct shard {
 
     pthread_mutex_t lock; /* list of connections, for those who look */
     struct list conns;
+    struct list thirds; /* struct conn.third_link: connections of third parties; this thread's */
     struct list waiting; /* requests that wait for buffers, in order */
     struct list held;    /* requests that wait for the end of an earlier try of theirs */
     struct list asking;  /* requests that wait for their turn: any order */
@@ -64,6 +66,12 @@ struct shard {
     struct list free_reqs;
     uint32_t nfree_reqs;
     struct shard_stats stats;
+};
+
+/* How requests of a client reach it by the store behind an agent: what its number stands for. */
+struct third_way {
+    uint64_t number;           /* 0: none */
+    uint64_t far_number, epoch; /* struct pst_far */
 };
 
 /* A capability under the number that the client gave it. */
@@ -86,7 +94,14 @@ struct conn {
     struct bound *caps;
     uint32_t ncaps;
     char peer[80];
-    uint64_t requests, bytes_in, bytes_out, bytes_exported; /* relaxed, for status */
+    uint64_t requests, bytes_in, bytes_out, bytes_exported, bytes_third; /* relaxed, for status */
+    /* A third party's (third.c): no requests come by it. */
+    struct sess_third third; /* number 0: an ordinary connection */
+    struct list third_link;
+    struct list owed; /* struct req.notice: notices that wait for a credit */
+    uint32_t nowed;
+    uint64_t noticed; /* messages sent on it */
+    struct third_way way; /* an agent's: the one that was used last */
 };
 
 /* A buffer's worth of a request. */
@@ -124,6 +139,12 @@ struct req {
     struct iovec mapped[DP_SEGS_MAX];
     uint32_t nexports;
     bool in_place;
+    /* THIRD: the connection that reaches the memory (counted, as its requests), or where the store has that. */
+    struct conn *third;
+    bool moved; /* an RMA was begun */
+    bool is_far;
+    struct pst_far far;
+    struct list notice; /* conn.owed of `third` */
     struct part part;
 };
 
@@ -135,6 +156,11 @@ static inline bool req_is_inline(const struct req *r)
 static inline bool req_is_exported(const struct req *r)
 {
     return (r->dp.flags & DP_F_EXPORTED) != 0;
+}
+
+static inline bool req_is_third(const struct req *r)
+{
+    return (r->dp.flags & DP_F_THIRD) != 0;
 }
 
 /* Does the request bring bytes to the store? */
@@ -178,6 +204,36 @@ void req_retry_held(struct shard *s);
 int req_take_turns(struct shard *s);
 void req_op_done(struct pst_op *op);
 void req_submit_backlog(struct shard *s);
+/* All that the request needs of its client and of its own tenant is there. */
+void req_ask_turn(struct req *r);
+
+/* move.c */
+/* Finds the exported memory of all segments. False: the client named what it does not have, and its connection ends. */
+bool req_use_exports(struct req *r);
+/* Moves `len` bytes of a part from or to the client's segments. */
+void req_move(struct part *p, uint32_t len);
+/* All of a write's bytes; then its turn is asked for. */
+void req_fetch(struct req *r);
+
+/* third.c: memory of third parties (docs/protocol.md, section 11) */
+struct thirds;
+struct thirds *thirds_new(void);
+void thirds_free(struct thirds *x); /* accepts NULL */
+/* An agent's client wants to be reached by the server behind it: ctl_hooks.third_party. */
+int thirds_make_way(struct srv *srv, uint32_t tenant, const uint8_t session[SESS_ID_BYTES], uint32_t shard,
+                    struct pst_third *ret);
+void thirds_end_session(struct thirds *x, const uint8_t id[SESS_ID_BYTES]);
+/* A connection with a third party's ticket: is there room for it? Counted if not. */
+bool third_admit(struct shard *s, const struct sess *sess, const struct sess_third *third);
+void third_connected(struct conn *c);
+void third_closed(struct conn *c);
+void third_flush(struct conn *c); /* sends what it is owed */
+/* Finds what the request's first segment names. False: nothing of its session's. */
+bool third_use(struct req *r);
+/* The last RMA of the request has been begun: tells the third party. */
+void third_notice(struct req *r);
+/* May no RMA of the failed request be under way, or come? */
+bool third_settled(const struct req *r);
 
 /* check.c: may this request happen? 0 or -errno, refusals counted. */
 int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont **ret_cont);
@@ -226,6 +282,7 @@ struct srv {
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
     struct exports *_Atomic exports; /* NULL: no memory is taken */
+    struct thirds *thirds;           /* an agent's, if third parties are let in */
     atomic_uint nconns; /* of all tenants */
     _Atomic uint64_t nconns_made;
     uint64_t start_ns;

@@ -12,6 +12,8 @@
  * With EXPORTED the client's memory is mapped here: the bytes are copied from or to the buffers instead of RMA, or, for a
  * store that only moves them (pst_store_moves_only), it works in that memory, without buffers.
  *
+ * With THIRD the RMA goes over another connection (third.c); or, in an agent, all of it is the store's business.
+ *
  *   the others     turn -> store operation -> answer
  *
  * All buffers of a request are taken at once, in the order of arrival: nobody holds some while it waits for more. The
@@ -139,6 +141,7 @@ static void submit_whole(struct req *r)
     }
     fill_op(p);
     if (req_has_data(r)) {
+        p->op.far = r->is_far ? &r->far : NULL;
         p->op.iov = r->in_place ? r->mapped : r->iov ? r->iov : &p->iov;
         p->op.iovcnt = r->in_place ? r->nexports : r->nparts;
     }
@@ -171,7 +174,7 @@ static void to_store(struct req *r)
 }
 
 /* All that the request needs of its client and of its own tenant is there. */
-static void ask_turn(struct req *r)
+void req_ask_turn(struct req *r)
 {
     struct shard *s = r->conn->shard;
 
@@ -193,143 +196,7 @@ int req_take_turns(struct shard *s)
     return n;
 }
 
-/* ---- memory that the client exported (export.c) ---- */
-
-/* Finds the memory of all segments. False: the client named what it does not have, and its connection ends. */
-static bool use_exports(struct req *r)
-{
-    struct conn *c = r->conn;
-
-    for (uint32_t i = 0; i < r->dp.nsegs; i++) {
-        void *at;
-        int e = export_use(atomic_load(&c->shard->srv->exports), c->sess, &r->dp.seg[i], &r->export[i], &at);
-        if (e < 0) {
-            conn_offence(c, e == -ERANGE ? REFUSE_EXPORT_RANGE : REFUSE_EXPORT_UNKNOWN);
-            return false;
-        }
-        r->mapped[r->nexports++] = (struct iovec){at, r->dp.seg[i].len};
-    }
-    return true;
-}
-
-/* Copies `len` bytes of a part between its buffer and the client's memory. */
-static void copy(struct part *p, uint32_t len)
-{
-    const struct req *r = p->req;
-    char *buf = p->buf->data;
-    size_t skip = p->offset;
-
-    for (uint32_t i = 0; i < r->nexports && len > 0; i++) {
-        size_t n = r->mapped[i].iov_len;
-        char *at = (char *)r->mapped[i].iov_base + skip;
-        if (skip >= n) {
-            skip -= n;
-            continue;
-        }
-        n = min_u64(n - skip, len);
-        if (req_is_write(r))
-            memcpy(buf, at, n);
-        else
-            memcpy(at, buf, n);
-        buf += n;
-        len -= (uint32_t)n;
-        skip = 0;
-    }
-}
-
-/* The store takes the bytes from, or puts them into, the client's memory itself: one operation, no buffers. */
-static void start_in_place(struct req *r)
-{
-    struct part *p = &r->part;
-
-    r->in_place = true;
-    r->nparts = 1;
-    p->req = r;
-    p->offset = 0;
-    p->len = (uint32_t)r->dp.length;
-    p->got = 0;
-    ask_turn(r);
-}
-
-/* ---- the client's side ---- */
-
-static void rma_done(struct fab_rma *rma, int err)
-{
-    struct req *r = (struct req *)(uintptr_t)rma->priv[0];
-
-    if (err < 0)
-        r->failed = true;
-    if (--r->rmas_left == 0 && req_is_write(r)) {
-        /* With a byte missing nothing is written; the connection is ending, or the client named a wrong key. */
-        if (r->failed || !r->conn->fab)
-            req_finish(r);
-        else
-            ask_turn(r);
-    }
-    req_unref(r);
-}
-
-/* Moves `len` bytes of a part from or to the client's segments, by RMA. */
-static void move_by_rma(struct part *p, uint32_t len)
-{
-    struct req *r = p->req;
-    struct conn *c = r->conn;
-    uint32_t at = 0, seg_start = 0, n = 0;
-
-    for (uint32_t i = 0; i < r->dp.nsegs && at < len; i++) {
-        const struct dp_seg *seg = &r->dp.seg[i];
-        uint32_t in_seg = p->offset + at - seg_start, take;
-        if (p->offset + at >= seg_start + seg->len) {
-            seg_start += seg->len;
-            continue;
-        }
-        take = (uint32_t)min_u64(seg->len - in_seg, len - at);
-        p->rma[n] = (struct fab_rma){
-            .write = !req_is_write(r),
-            .mr = {p->buf->mr},
-            .iov = {{(char *)p->buf->data + at, take}},
-            .iovcnt = 1,
-            .remote_addr = seg->addr + in_seg,
-            .remote_key = seg->key,
-            .fn = rma_done,
-            .priv = {(uint64_t)(uintptr_t)r},
-        };
-        r->refs++;
-        r->rmas_left++;
-        if (!c->fab || fab_rma(c->fab, &p->rma[n]) < 0) {
-            r->failed = true;
-            r->rmas_left--;
-            r->refs--; /* never the last one: the caller is inside the request */
-            return;
-        }
-        n++;
-        at += take;
-        seg_start += seg->len;
-    }
-}
-
-static void move(struct part *p, uint32_t len)
-{
-    if (!req_is_exported(p->req))
-        move_by_rma(p, len);
-    else if (!p->req->in_place)
-        copy(p, len);
-}
-
-static void fetch(struct req *r)
-{
-    r->refs++;
-    r->rmas_left = 1; /* this loop's own: no completion ends the phase before all have begun */
-    for (uint32_t i = 0; i < r->nparts && !r->failed; i++)
-        move(&r->parts[i], r->parts[i].len);
-    if (--r->rmas_left == 0) {
-        if (r->failed)
-            req_finish(r);
-        else
-            ask_turn(r);
-    }
-    req_unref(r);
-}
+/* ---- what the store has read ---- */
 
 /* All parts of a READ are there: as many bytes as are there without a gap. */
 static void answer_read(struct req *r)
@@ -362,7 +229,7 @@ static void read_done(struct part *p)
     if (p->got > p->len)
         p->got = -EIO; /* an engine's bug must not reach beyond the client's memory */
     if (p->got > 0 && !req_is_inline(r) && r->conn->fab)
-        move(p, (uint32_t)p->got);
+        req_move(p, (uint32_t)p->got);
     if (--r->ops_left == 0)
         answer_read(r);
 }
@@ -375,7 +242,7 @@ static void chunk_read_done(struct req *r, struct pst_op *op)
     left = op->result > 0 ? (uint64_t)op->result : 0;
     for (uint32_t i = 0; i < r->nparts && left > 0 && !req_is_inline(r) && r->conn->fab; i++) {
         uint32_t n = (uint32_t)min_u64(left, r->parts[i].len);
-        move(&r->parts[i], n);
+        req_move(&r->parts[i], n);
         left -= n;
     }
     req_answer_op(r, op);
@@ -393,6 +260,20 @@ void req_op_done(struct pst_op *op)
     else
         req_answer_op(r, op);
     req_unref(r);
+}
+
+/* The store takes the bytes from, or puts them into, the client's memory itself: one operation, no buffers. */
+static void start_in_place(struct req *r)
+{
+    struct part *p = &r->part;
+
+    r->in_place = true;
+    r->nparts = 1;
+    p->req = r;
+    p->offset = 0;
+    p->len = (uint32_t)r->dp.length;
+    p->got = 0;
+    req_ask_turn(r);
 }
 
 /* ---- buffers ---- */
@@ -449,12 +330,12 @@ static bool take_buffers(struct req *r)
 static void start_with_buffers(struct req *r)
 {
     if (req_is_write(r) && r->dp.length > 0 && !req_is_inline(r)) {
-        fetch(r);
+        req_fetch(r);
         return;
     }
     if (req_is_write(r) && r->dp.length > 0)
         memcpy(r->parts[0].buf->data, r->stash ? r->stash : r->dp.payload, r->dp.length);
-    ask_turn(r);
+    req_ask_turn(r);
 }
 
 void req_start_waiting(struct shard *s)
@@ -502,11 +383,15 @@ static void start_data(struct req *r)
     struct shard *s = r->conn->shard;
     int e;
 
-    if (req_is_exported(r) && !use_exports(r)) {
+    if (req_is_exported(r) && !req_use_exports(r)) {
         req_answered(r);
         return;
     }
-    if (req_is_exported(r) && pst_store_moves_only(s->tenant->store)) {
+    if (req_is_third(r) && !third_use(r)) {
+        req_answer(r, -ENOTCONN);
+        return;
+    }
+    if (r->is_far || (req_is_exported(r) && pst_store_moves_only(s->tenant->store))) {
         start_in_place(r);
         return;
     }
@@ -536,7 +421,7 @@ static void go_on(struct req *r)
     } else {
         r->nparts = 1;
         r->part.req = r;
-        ask_turn(r);
+        req_ask_turn(r);
     }
 }
 

@@ -144,6 +144,7 @@ static int open_all(struct shard *s)
         snprintf(s->start_text, sizeof s->start_text, "no store queue for data shard %u: %s", s->id, err_text(r));
         return r;
     }
+    s->spread = pst_queue_spread(s->queue);
     r = open_pools(s);
     if (r == 0 && s->srv->cfg->agent)
         r = share_pools(s);
@@ -297,6 +298,7 @@ int shard_start(struct tenant *t, unsigned id, struct shard *s, char *err, size_
     if (s->wake < 0)
         return -errno;
     list_init(&s->conns);
+    list_init(&s->thirds);
     list_init(&s->waiting);
     list_init(&s->held);
     list_init(&s->asking);

@@ -55,6 +55,11 @@ void stats_count(struct req *r)
         stat_add(&st->bytes_in_place, r->in_place ? n : 0);
         stat_add(&c->bytes_exported, n);
     }
+    if (r->reply.status == 0 && req_is_third(r)) {
+        uint64_t n = req_is_write(r) ? r->dp.length : r->reply.result;
+        stat_add(&st->bytes_third, n);
+        stat_add(&c->bytes_third, n);
+    }
     if (r->reply.status < 0) {
         stat_add(&st->errors, 1);
     } else if (k == LAT_READ) {
@@ -67,7 +72,7 @@ void stats_count(struct req *r)
 }
 
 struct sum {
-    uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out, bytes_exported, bytes_in_place;
+    uint64_t requests[DP_OPCODES], errors, waits, bytes_in, bytes_out, bytes_exported, bytes_in_place, bytes_third;
     uint64_t latency[LAT_CLASSES][LATENCY_BUCKETS], latency_ns[LAT_CLASSES];
 };
 
@@ -86,6 +91,7 @@ static void add_shard(struct sum *t, const struct shard_stats *s)
     t->bytes_out += stat_get(&s->bytes_out);
     t->bytes_exported += stat_get(&s->bytes_exported);
     t->bytes_in_place += stat_get(&s->bytes_in_place);
+    t->bytes_third += stat_get(&s->bytes_third);
 }
 
 static void emit_latency(const struct sum *t, pst_stat_fn fn, void *user)
@@ -152,6 +158,8 @@ void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
        (double)t.bytes_exported);
     fn(user, "penstock_data_bytes_in_place_total", "", "Of these: moved by the store itself, without a copy here.", true,
        (double)t.bytes_in_place);
+    fn(user, "penstock_data_bytes_third_total", "", "Of both: between third parties and the store that has the file.", true,
+       (double)t.bytes_third);
     if (tenant == CTL_ALL) {
         exports_count(atomic_load(&srv->exports), &nexports, &mapped);
         fn(user, "penstock_exports", "", "Memory that clients have handed over: how many pieces.", false, nexports);

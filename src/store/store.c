@@ -45,6 +45,24 @@ bool pst_store_moves_only(const struct pst_store *st)
     return true;
 }
 
+bool pst_store_takes_far(const struct pst_store *st)
+{
+    if (!pst_store_moves_only(st))
+        return false;
+    while (st->next)
+        st = st->next;
+    return st->ops->third != NULL;
+}
+
+int pst_store_third(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret)
+{
+    if (!pst_store_takes_far(st))
+        return -EOPNOTSUPP;
+    while (st->next)
+        st = st->next;
+    return st->ops->third(st, spread, owner, ret);
+}
+
 bool pst_store_wants_shared(const struct pst_store *st)
 {
     return st->ops->wants_shared && st->ops->wants_shared(st);
@@ -454,8 +472,10 @@ static int op_check(const struct pst_op *op)
     case PST_OP_WRITE:
     case PST_OP_CHUNK_READ:
     case PST_OP_CHUNK_REPLACE:
-        for (uint32_t i = 0; i < op->iovcnt; i++)
+        for (uint32_t i = 0; !op->far && i < op->iovcnt; i++)
             sum += op->iov[i].iov_len;
+        for (uint32_t i = 0; op->far && i < op->far->nsegs && i < PST_FAR_SEGS; i++)
+            sum += op->far->seg[i].len;
         if (sum != op->length)
             return -EINVAL;
         if (op->length > (op->kind == PST_OP_READ || op->kind == PST_OP_WRITE ? PST_IO_MAX : PST_CHUNK_MAX))
@@ -491,9 +511,16 @@ int pst_store_read_now(struct pst_op *op)
     return op->cont->store->ops->read_now(op);
 }
 
+uint32_t pst_queue_spread(struct pst_queue *q)
+{
+    return q->store->ops->queue_spread ? q->store->ops->queue_spread(q) : 0;
+}
+
 int pst_queue_submit(struct pst_queue *q, struct pst_op *op)
 {
     CHECK(op_check(op));
+    if (op->far && !pst_store_takes_far(q->store))
+        return -EOPNOTSUPP;
     return q->store->ops->queue_submit(q, op);
 }
 

@@ -26,7 +26,7 @@ struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
 const char *daemon_filter, *daemon_config;
-bool daemon_export, daemon_agent;
+bool daemon_export, daemon_agent, daemon_third;
 char export_path[100];
 #define PAGE_TOKEN "token-of-the-metrics-page"
 static char token_path[100];
@@ -102,6 +102,8 @@ static int start_one(const char *backend, struct srv **ret)
         set_flag("export-listen", export_path);
         set_flag("export-memory", "64M");
     }
+    if (daemon_third && backend)
+        set_flag("third-party", NULL);
     if (daemon_filter)
         set_flag("filter", daemon_filter);
     if (srv_config_finish(cfg, err, sizeof err) < 0 || srv_start(cfg, ret, err, sizeof err) < 0) {

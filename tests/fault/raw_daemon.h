@@ -14,6 +14,7 @@
 extern const char *daemon_filter; /* of the daemon that is started; NULL: none */
 extern const char *daemon_config; /* YAML, besides what start_daemon sets; NULL: none */
 extern bool daemon_export;        /* it takes memory, at export_path */
+extern bool daemon_third;         /* the agent lets clients connect to the server */
 extern bool daemon_agent;         /* it is an agent, with the server behind it in this process too */
 extern char export_path[100];
 extern char addr[64], token[TOKEN_BYTES];

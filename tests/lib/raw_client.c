@@ -309,11 +309,11 @@ static void on_closed(struct fab_conn *fc, int err, void *user)
 static const struct fab_callbacks callbacks = {
     .on_connected = on_connected, .on_message = on_message, .on_closed = on_closed};
 
-int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k)
+static int connect_to(const char *provider, const struct sockaddr_storage *addr, socklen_t addr_len, const void *ticket,
+                      size_t len, const uint8_t *key, struct raw_conn *k)
 {
-    struct fab_config cfg = {.provider = c->provider, .uroce_instead = true};
+    struct fab_config cfg = {.provider = provider, .uroce_instead = true};
     uint64_t end = now_ns() + WAIT_NS;
-    uint8_t key[DP_KEY_BYTES];
     char err[200];
     int r;
 
@@ -326,16 +326,75 @@ int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *se
     k->mem = aligned_alloc(4096, RAW_MEM);
     memset(k->mem, 0, RAW_MEM);
     r = fab_mr_reg(k->shard, k->mem, RAW_MEM, FAB_REMOTE_READ | FAB_REMOTE_WRITE, &k->mr);
+    k->mac = pst_mac_new(key, DP_KEY_BYTES);
     if (r == 0)
-        r = dp_conn_key(session_key ? session_key : c->data_key, ticket, len, key);
-    k->mac = pst_mac_new(key, sizeof key);
-    if (r == 0)
-        r = fab_connect(k->shard, (struct sockaddr *)&c->data, c->data_len, ticket, len, k, &k->conn);
+        r = fab_connect(k->shard, (const struct sockaddr *)addr, addr_len, ticket, len, k, &k->conn);
     while (r == 0 && !k->up && !k->closed && now_ns() < end)
         fab_progress(k->shard, 50 * NSEC_PER_MSEC);
     if (r == 0 && !k->up)
         r = k->closed ? k->closed_err ? k->closed_err : -ECONNREFUSED : -ETIMEDOUT;
     return r;
+}
+
+int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k)
+{
+    uint8_t key[DP_KEY_BYTES];
+    int r = dp_conn_key(session_key ? session_key : c->data_key, ticket, len, key);
+
+    return r < 0 ? r : connect_to(c->provider, &c->data, c->data_len, ticket, len, key, k);
+}
+
+int raw_connect_third(struct raw *c, const struct raw_way *w, struct raw_conn *k)
+{
+    return connect_to(c->provider, &w->addr, w->addr_len, w->ticket, w->len, w->key, k);
+}
+
+int raw_third_ticket(struct raw *c, uint32_t shard, uint64_t owner, struct raw_way *ret)
+{
+    PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
+    PB(ThirdTicketRequest) q = PENSTOCK__V1__THIRD_TICKET_REQUEST__INIT;
+    PB(ThirdTicketReply) * a;
+    int r;
+
+    h.session = (ProtobufCBinaryData){16, c->session};
+    q.header = &h;
+    q.shard = shard;
+    q.owner = owner;
+    r = call(c, "/penstock.v1.SessionService/ThirdTicket", &q.base, &penstock__v1__third_ticket_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    ret->len = min_u64(a->ticket.len, sizeof ret->ticket);
+    memcpy(ret->ticket, a->ticket.data, ret->len);
+    ret->number = a->number;
+    ret->addr = c->data;
+    ret->addr_len = c->data_len;
+    penstock__v1__third_ticket_reply__free_unpacked(a, NULL);
+    return dp_conn_key(c->data_key, ret->ticket, ret->len, ret->key);
+}
+
+int raw_third_party(struct raw *c, uint32_t shard, struct raw_way *ret)
+{
+    PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
+    PB(ThirdPartyRequest) q = PENSTOCK__V1__THIRD_PARTY_REQUEST__INIT;
+    PB(ThirdPartyReply) * a;
+    int r;
+
+    h.session = (ProtobufCBinaryData){16, c->session};
+    q.header = &h;
+    q.shard = shard;
+    r = call(c, "/penstock.v1.SessionService/ThirdParty", &q.base, &penstock__v1__third_party_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    ret->len = min_u64(a->ticket.len, sizeof ret->ticket);
+    memcpy(ret->ticket, a->ticket.data, ret->len);
+    memcpy(ret->key, a->key.data, min_u64(a->key.len, sizeof ret->key));
+    ret->number = a->number;
+    memcpy(&ret->addr, a->endpoint->address.data, a->endpoint->address.len);
+    ret->addr_len = (socklen_t)a->endpoint->address.len;
+    penstock__v1__third_party_reply__free_unpacked(a, NULL);
+    return 0;
 }
 
 int raw_connect_new(struct raw *c, struct raw_conn *k)

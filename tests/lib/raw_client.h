@@ -37,6 +37,17 @@ int raw_revoke_session(struct raw *c); /* all of it: how many keys */
 int raw_revoke_cont(struct raw *c);    /* of everybody in its container */
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len);
 
+/* A way for a third party (docs/protocol.md, section 11): what an agent gets from its server, or a host from its agent. */
+struct raw_way {
+    uint8_t ticket[48], key[DP_KEY_BYTES];
+    size_t len;
+    uint64_t number;
+    struct sockaddr_storage addr;
+    socklen_t addr_len;
+};
+int raw_third_ticket(struct raw *c, uint32_t shard, uint64_t owner, struct raw_way *ret);
+int raw_third_party(struct raw *c, uint32_t shard, struct raw_way *ret);
+
 /* A data connection of such a client. */
 struct raw_conn {
     struct fab *fab;
@@ -59,6 +70,8 @@ struct raw_conn {
 int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k);
 /* A ticket and a connection. */
 int raw_connect_new(struct raw *c, struct raw_conn *k);
+/* By a way. */
+int raw_connect_third(struct raw *c, const struct raw_way *w, struct raw_conn *k);
 void raw_disconnect(struct raw_conn *k);
 /* Sends bytes as they are. */
 int raw_send(struct raw_conn *k, const void *msg, size_t len);

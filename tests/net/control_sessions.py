@@ -72,6 +72,21 @@ class Sessions(Shared):
         self.fails(Code.PERMISSION_DENIED, "EPERM", a.session_service.Origins,
                    se.OriginsRequest(header=a.admin(), clients=[host]))
 
+    def test_ways_for_third_parties_are_for_agents(self):
+        c, a = self.client(self.server.token()), self.client(b"alice-token")
+        made = [c.session_service.ThirdTicket(se.ThirdTicketRequest(header=c.admin(), owner=n)) for n in range(64)]
+        self.assertEqual(len({t.ticket for t in made}), 64)
+        self.assertEqual(len({t.number for t in made} - {0}), 64)
+        self.assertEqual({(len(t.ticket), t.ticket_ms) for t in made}, {(32, 10000)})
+        self.fails(Code.RESOURCE_EXHAUSTED, "EAGAIN", c.session_service.ThirdTicket, se.ThirdTicketRequest(header=c.admin()))
+        self.fails(Code.INVALID_ARGUMENT, "EINVAL", c.session_service.ThirdTicket,
+                   se.ThirdTicketRequest(header=c.admin(), shard=99))
+        self.fails(Code.PERMISSION_DENIED, "EPERM", a.session_service.ThirdTicket, se.ThirdTicketRequest(header=a.admin()))
+        self.fails(Code.UNIMPLEMENTED, "EOPNOTSUPP", c.session_service.ThirdParty, se.ThirdPartyRequest(header=c.admin()))
+        for call, request in ((c.session_service.ThirdTicket, se.ThirdTicketRequest), (c.session_service.ThirdParty,
+                                                                                     se.ThirdPartyRequest)):
+            self.fails(Code.INVALID_ARGUMENT, "EINVAL", call, request())
+
     def test_random_session_ids_are_refused(self):
         c = self.client(b"alice-token")
         for s in (b"", b"x", bytes(16), os.urandom(16), os.urandom(17)):

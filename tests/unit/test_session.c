@@ -56,7 +56,7 @@ static struct pst_cont *cont(unsigned long n)
 static int setup(void **state)
 {
     const struct sess_limits l = {
-        .sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .lease_ns = 30 * SEC, .ticket_ns = 10 * SEC};
+        .sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .thirds = 2, .lease_ns = 30 * SEC, .ticket_ns = 10 * SEC};
     (void)state;
     events[0] = 0;
     conts_freed = objects_freed = gone = 0;
@@ -321,6 +321,35 @@ static void a_ticket_works_once_in_time_on_its_shard(void **state)
     sess_put(s);
 }
 
+static void tickets_of_third_parties_have_a_bound_and_numbers_of_their_own(void **state)
+{
+    uint8_t a[SESS_TICKET_BYTES], b[SESS_TICKET_BYTES], c[SESS_TICKET_BYTES];
+    struct sess *s = open_at(&alice, 0), *got;
+    struct sess_third third;
+    uint64_t one, two, three;
+
+    (void)state;
+    assert_int_equal(sess_third_new(t, s, 3, 77, 0, a, &one), 0);
+    assert_int_equal(sess_third_new(t, s, 3, 78, 0, b, &two), 0);
+    assert_int_equal(sess_third_new(t, s, 3, 78, 0, c, &three), -EAGAIN);
+    assert_int_equal(sess_ticket_new(t, s, 3, 0, c), 0); /* the session's own has room */
+    assert_true(one && two && one != two);
+    assert_int_equal(sess_ticket_use(t, a, sizeof a, 3, SEC, &got), -EACCES); /* not for an ordinary connection */
+    assert_int_equal(sess_ticket_take(t, b, sizeof b, 3, SEC, &got, &third), 0);
+    assert_true(third.number == two && third.owner == 78 && got == s);
+    sess_put(got);
+    assert_int_equal(sess_ticket_take(t, b, sizeof b, 3, SEC, &got, &third), -EACCES); /* used */
+    assert_int_equal(sess_ticket_take(t, c, sizeof c, 3, SEC, &got, &third), 0);
+    assert_true(third.number == 0);
+    sess_put(got);
+    assert_int_equal(sess_refused(t, REFUSE_TICKET_UNKNOWN), 2);
+    assert_int_equal(sess_third_new(t, s, 3, 78, SEC, c, &three), 0); /* room again */
+    assert_true(three != one && three != two);
+    assert_int_equal(sess_ticket_take(t, c, sizeof c, 3, 12 * SEC, &got, &third), -EACCES);
+    assert_int_equal(sess_refused(t, REFUSE_TICKET_EXPIRED), 1);
+    sess_put(s);
+}
+
 static void tickets_end_with_their_session(void **state)
 {
     struct sess *s = open_at(&alice, 0), *got;
@@ -560,6 +589,7 @@ int main(void)
         T(everything_is_bounded),
         T(a_tenant_has_so_many_sessions_at_once),
         T(a_ticket_works_once_in_time_on_its_shard),
+        T(tickets_of_third_parties_have_a_bound_and_numbers_of_their_own),
         T(tickets_end_with_their_session),
         T(a_container_has_one_key_until_it_is_revoked),
         T(revocation_reaches_as_far_as_it_is_told),

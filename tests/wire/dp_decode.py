@@ -11,10 +11,11 @@ import sys
 
 OPCODES = {1: "BIND", 2: "UNBIND", 3: "READ", 4: "WRITE", 5: "PUNCH", 6: "ALLOCATE", 7: "SEEK_DATA", 8: "SEEK_HOLE",
            9: "FSYNC", 10: "SYNCFS", 11: "CHUNK_READ", 12: "CHUNK_REPLACE", 13: "PING"}
-APPEND, DSYNC, KEEP_SIZE, GROW, SET_SIZE, INLINE, IF_UNCHANGED, EXPORTED = 1, 2, 4, 8, 16, 32, 64, 128
-FLAGS = {"READ": INLINE | EXPORTED, "WRITE": INLINE | EXPORTED | APPEND | DSYNC, "ALLOCATE": KEEP_SIZE,
-         "CHUNK_READ": INLINE | EXPORTED,
-         "CHUNK_REPLACE": INLINE | EXPORTED | DSYNC | GROW | SET_SIZE | IF_UNCHANGED}
+APPEND, DSYNC, KEEP_SIZE, GROW, SET_SIZE, INLINE, IF_UNCHANGED, EXPORTED, THIRD = 1, 2, 4, 8, 16, 32, 64, 128, 256
+WHERE = INLINE | EXPORTED | THIRD
+FLAGS = {"READ": WHERE, "WRITE": WHERE | APPEND | DSYNC, "ALLOCATE": KEEP_SIZE,
+         "CHUNK_READ": WHERE,
+         "CHUNK_REPLACE": WHERE | DSYNC | GROW | SET_SIZE | IF_UNCHANGED}
 MUTATING = {"WRITE", "PUNCH", "ALLOCATE", "CHUNK_REPLACE"}
 OBJECT = set(OPCODES.values()) - {"BIND", "UNBIND", "SYNCFS", "PING"}
 OFFSET = OBJECT - {"FSYNC"}
@@ -66,14 +67,16 @@ def request(session_key, ticket, msg):
     need(offset + length <= 2**63 - 1, "range")
     need(op == "CHUNK_REPLACE" or (version == 0 and meta_len == 0), "chunk fields")
     need(new_size == 0 or flags & (GROW | SET_SIZE) and new_size <= 2**63 - 1, "new size")
-    for addr, _, seg_len in segs:
+    if flags & THIRD:
+        need(nsegs >= 2 and segs[0][1] != 0 and segs[0][2] == 0, "third party")
+    for addr, _, seg_len in segs[1 if flags & THIRD else 0:]:
         need(seg_len > 0 and addr + seg_len < 2**64, "segment")
     if op == "BIND":
         need(not nsegs and 1 <= payload_len <= 1024, "data")
     elif op in ("READ", "WRITE", "CHUNK_READ", "CHUNK_REPLACE"):
         need(length <= (16 << 20 if op.startswith("CHUNK") else 8 << 20), "length")
         takes = op in ("WRITE", "CHUNK_REPLACE")
-        need(not flags & EXPORTED or length and not flags & INLINE, "exported")
+        need(bin(flags & WHERE).count("1") <= 1 and (length or not flags & (EXPORTED | THIRD)), "where")
         if flags & INLINE:
             need(not nsegs and length <= 4096 and payload_len == (length if takes else 0), "data")
         else:

@@ -32,8 +32,10 @@ static void random_data(struct rng *r, uint8_t *room, struct dp_request *q)
     }
     left = q->length = number(r, chunk ? DP_CHUNK_MAX : DP_IO_MAX);
     if (left && rng_below(r, 2))
-        q->flags |= DP_F_EXPORTED;
-    for (uint8_t n = (uint8_t)(1 + rng_below(r, DP_SEGS_MAX)); left; n--) {
+        q->flags |= rng_below(r, 2) ? DP_F_EXPORTED : DP_F_THIRD;
+    if (q->flags & DP_F_THIRD)
+        q->seg[q->nsegs++] = (struct dp_seg){rng_u64(r), 1 + number(r, UINT64_MAX - 1), 0};
+    for (uint8_t n = (uint8_t)(1 + rng_below(r, DP_SEGS_MAX - q->nsegs)); left; n--) {
         uint32_t part = (uint32_t)(n == 1 ? left : 1 + rng_below(r, left));
 
         q->seg[q->nsegs++] = (struct dp_seg){number(r, UINT64_MAX - part), rng_u64(r), part};

@@ -30,6 +30,7 @@ struct ctl_tenant {
      * have different numbers. */
     const struct ctl_endpoint *endpoints;
     size_t nendpoints;
+    bool third_party; /* hooks.third_party may be asked */
 };
 
 /* Who may open sessions. A token's hash, or a client certificate whose common name or URI is `name`. */
@@ -67,7 +68,12 @@ struct ctl_connection {
     uint32_t shard;
     uint64_t requests, bytes_in, bytes_out;
     uint64_t bytes_exported; /* of these: placed in memory that the client exported */
-    const char *placement;   /* "exported": by this daemon in the client's memory; "crossing": over the connection */
+    uint64_t bytes_third;    /* of these: between a third party and the store that has the file */
+    /*
+     * "exported": by this daemon in the client's memory; "third-party": over a connection between the client and the store
+     * behind this daemon, or, seen from that one, between it and a client of the agent; "crossing": over the connection
+     */
+    const char *placement;
 };
 
 /* The daemon's side; each may be NULL. Called from control threads, several at once, without locks held. */
@@ -88,6 +94,12 @@ struct ctl_hooks {
     void (*metrics)(void *user, uint32_t tenant, pst_stat_fn fn, void *arg); /* CTL_ALL: of all together */
     /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
     uint64_t (*turn)(void *user, uint32_t tenant);
+    /*
+     * A client wants to be reached by the store behind this daemon itself, for requests by this shard; ret->number is what
+     * its requests name. Waits for that store.
+     */
+    int (*third_party)(void *user, uint32_t tenant, const uint8_t session[SESS_ID_BYTES], uint32_t shard,
+                       struct pst_third *ret);
 };
 
 struct ctl_config {
@@ -130,6 +142,9 @@ void ctl_server_free(struct ctl_server *s);
 
 /* A connect request's ticket: 0 and the session (counted, sess_put): its id, data key and client id. -EACCES. */
 int ctl_ticket_use(struct ctl_server *s, const void *ticket, size_t len, uint32_t shard, struct sess **ret);
+/* The same, and tickets of third parties too: ret_third says which it was. */
+int ctl_ticket_take(struct ctl_server *s, const void *ticket, size_t len, uint32_t shard, struct sess **ret,
+                    struct sess_third *ret_third);
 /*
  * Verifies a capability that this session presents. 0, the grant, and the container it is for (counted,
  * sess_cont_put): held while requests under the capability are possible. Every refusal is counted:

@@ -50,6 +50,8 @@ enum refusal {
     REFUSE_EXPORT_MEMORY,  /* memory of a kind or size that is not taken */
     REFUSE_EXPORT_UNKNOWN, /* data plane: exported memory that the session does not have (any more) */
     REFUSE_EXPORT_RANGE,   /* data plane: bytes outside of it */
+    REFUSE_THIRD_UNKNOWN,  /* data plane: memory by a third party's connection that the session does not have (any more) */
+    REFUSE_THIRD_MESSAGE,  /* data plane: a request by such a connection, which may make none */
     REFUSE_OVERTAKEN,      /* a request of which a later try was seen (control/once.h) */
     REFUSALS,
 };
@@ -60,6 +62,7 @@ struct sess_limits {
     uint32_t conts;     /* open containers in a session; 0: 64 */
     uint32_t objects;   /* open objects in a session; 0: 65536 */
     uint32_t tickets;   /* unused tickets of a session; 0: 16 */
+    uint32_t thirds;    /* unused tickets of third parties, of a session; 0: 64 */
     uint64_t lease_ns;  /* 0: 30 s */
     uint64_t ticket_ns; /* 0: 10 s */
 };
@@ -192,6 +195,19 @@ int sess_ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64
 /* Consumes it: 0 and the session (counted), once. -EACCES, counted by kind. A ticket shown to a wrong shard is gone. */
 int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32_t shard, uint64_t now_ns,
                     struct sess **ret);
+
+/*
+ * Of a connection of a third party: whose memory requests of this session may name, by its number. owner: for whom, in the
+ * words of who asks. Numbers are never 0, nor used twice.
+ */
+struct sess_third {
+    uint64_t number, owner; /* 0: an ordinary connection */
+};
+int sess_third_new(struct sess_table *t, struct sess *s, uint32_t shard, uint64_t owner, uint64_t now_ns,
+                   uint8_t ret_ticket[SESS_TICKET_BYTES], uint64_t *ret_number);
+/* As sess_ticket_use, which takes no such ticket, for both kinds. */
+int sess_ticket_take(struct sess_table *t, const void *ticket, size_t len, uint32_t shard, uint64_t now_ns,
+                     struct sess **ret, struct sess_third *ret_third);
 
 /* ---- counters ---- */
 

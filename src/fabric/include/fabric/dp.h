@@ -60,7 +60,12 @@ const char *dp_opcode_name(unsigned opcode);
 #define DP_F_INLINE    32u /* the payload (WRITE, CHUNK_REPLACE) is, or is to be (READ, CHUNK_READ), in the message */
 #define DP_F_IF_UNCHANGED 64u /* version is the object's change counter */
 #define DP_F_EXPORTED  128u /* the segments are of exported memory: offset and number of the export, for address and key */
-#define DP_F_ALL       255u
+/*
+ * Third party: the memory is reached by another connection, of a client of the requester (docs/protocol.md, section 11). The
+ * first segment is none: address: a tag of that client's; key: number of the connection; length 0.
+ */
+#define DP_F_THIRD     256u
+#define DP_F_ALL       511u
 
 /*
  * What a request carries; the encoder writes 0 for the numbers that its opcode does not use, the decoder refuses
@@ -69,20 +74,20 @@ const char *dp_opcode_name(unsigned opcode);
  *   opcode          flags                            cap ino offset length       segs/payload       slot,seq  other
  *   BIND            -                                yes -   -      -            capability         -
  *   UNBIND, SYNCFS  -                                yes -   -      -            -                  -
- *   READ            INLINE|EXPORTED                  yes yes bytes  <= IO_MAX    segs unless INLINE -
- *   WRITE           INLINE|EXPORTED DSYNC            yes yes bytes  <= IO_MAX    segs or payload    yes
+ *   READ            INLINE|EXPORTED|THIRD            yes yes bytes  <= IO_MAX    segs unless INLINE -
+ *   WRITE           INLINE|EXPORTED|THIRD DSYNC      yes yes bytes  <= IO_MAX    segs or payload    yes
  *                   APPEND (no offset)
  *   PUNCH           -                                yes yes bytes  any          -                  yes
  *   ALLOCATE        KEEP_SIZE                        yes yes bytes  any          -                  yes
  *   SEEK_*, FSYNC   -                                yes yes SEEK   -            -                  -
- *   CHUNK_READ      INLINE|EXPORTED                  yes yes number <= CHUNK_MAX segs unless INLINE -
- *   CHUNK_REPLACE   INLINE|EXPORTED DSYNC            yes yes number <= CHUNK_MAX segs or payload    yes       (1)
+ *   CHUNK_READ      INLINE|EXPORTED|THIRD            yes yes number <= CHUNK_MAX segs unless INLINE -
+ *   CHUNK_REPLACE   INLINE|EXPORTED|THIRD DSYNC      yes yes number <= CHUNK_MAX segs or payload    yes       (1)
  *                   GROW|SET_SIZE IF_UNCHANGED
  *   PING            -                                -   -   -      -            -                  -
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *
- * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED length > 0. The lengths of the
- * segments are > 0 and add up to `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
+ * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED or THIRD length > 0. The lengths
+ * of the segments are > 0 (but for THIRD's first) and add up to `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
  */
 
 /* A range of the client's memory. */
@@ -111,6 +116,8 @@ struct dp_request {
     uint32_t payload_len;
 };
 
+#define DP_SETTLED 1u /* no RMA of the request is under way, or comes */
+
 /* The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes. */
 struct dp_reply {
     uint64_t msgno;  /* of the request that it answers */
@@ -118,7 +125,7 @@ struct dp_reply {
     uint8_t opcode;  /* of the request */
     int32_t status;  /* 0 or -errno (Linux numbers on the wire: docs/protocol.md has the list) */
     uint64_t result; /* bytes, or an offset; <= INT64_MAX; payload_len when there is a payload */
-    uint64_t offset; /* of an append */
+    uint64_t offset; /* of an append; of a failed request with THIRD: DP_SETTLED or 0 */
     uint64_t version;
     uint64_t size, used, change; /* attributes after a change; 0 otherwise */
     int64_t mtime_ns;

@@ -121,6 +121,7 @@ struct srv_config {
 
     const char *export_listen; /* path of a Unix socket; NULL: no memory is taken */
     uint64_t export_memory;
+    bool third_party; /* an agent's clients may have connections of their own to the server behind it */
     uint64_t limit_bytes, limit_ops; /* a second, of the server's own tenant; 0: none */
     uint64_t window_bytes;           /* qos_config.window_cost */
 

@@ -15,6 +15,8 @@
 
 #include "store/types.h"
 
+#include <sys/socket.h>
+
 #define PST_SYNC_INTERVAL_NS (5 * NSEC_PER_SEC)
 
 struct pst_store_ops;
@@ -72,6 +74,19 @@ enum pst_op_kind {
 /* CHUNK_REPLACE: no condition. A chunk that was never written has version 0. */
 #define PST_VERSION_ANY UINT64_MAX
 
+/* The memory of an operation where the store reaches it over a connection of a third party. The submitter's. */
+#define PST_FAR_SEGS 3u
+struct pst_far {
+    uint64_t number, epoch; /* as pst_store_third gave them */
+    uint64_t tag;           /* of the party */
+    uint32_t nsegs;
+    struct pst_far_seg {
+        uint64_t addr, key;
+        uint32_t len;
+    } seg[PST_FAR_SEGS]; /* in all op->length */
+    bool settled; /* out: the store does not reach for the memory (any more); else it may, though the operation has failed */
+};
+
 /*
  * One data operation: an object that is on exactly one list at a time. The submitter owns it again, and may touch its
  * memory (iov included), only once it came back from pst_queue_reap. There is no way to take a submitted operation
@@ -88,6 +103,7 @@ struct pst_op {
     uint64_t length; /* bytes, <= PST_IO_MAX for READ and WRITE; equal to the sum of iov */
     const struct iovec *iov; /* borrowed until the operation comes back; memory aligned to PST_BLOCK is fastest */
     uint32_t iovcnt;
+    struct pst_far *far; /* NULL; else there is no iov: pst_store_third */
     struct pst_ctx ctx; /* cred is not looked at: rights were checked at open or are in the capability */
     /* CHUNK_*: in: the expected version; out: the version that is there now */
     uint64_t version;
@@ -111,6 +127,18 @@ typedef int (*pst_dirent_fn)(const struct pst_dirent *de, void *user);
 /* A counter or gauge, for status and Prometheus: name in snake case, labels as `k="v",...` or "", help in a line. */
 typedef void (*pst_stat_fn)(void *user, const char *name, const char *labels, const char *help, bool counter,
                             double value);
+
+/* What a third party needs to connect to the engine behind a store. */
+#define PST_THIRD_TICKET 48u
+struct pst_third {
+    char provider[32], text[80]; /* text: the address for people */
+    struct sockaddr_storage addr;
+    socklen_t addr_len;
+    uint8_t ticket[PST_THIRD_TICKET];
+    uint32_t ticket_len, ticket_ms;
+    uint8_t key[32]; /* of the messages on the connection */
+    uint64_t number, epoch;
+};
 
 struct pst_store_ops {
     const char *name; /* of the engine or filter, for status */
@@ -225,6 +253,9 @@ struct pst_store_ops {
     bool moves_only;
     /* Memory of export_memory_new serves this store better than private memory. May be NULL: no. */
     bool (*wants_shared)(const struct pst_store *st);
+    /* May be NULL: see pst_store_third. */
+    int (*third)(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret);
+    uint32_t (*queue_spread)(struct pst_queue *q);
 };
 
 /* ---- the calls, with arguments checked: see the table for what each does ---- */
@@ -238,6 +269,16 @@ uint64_t pst_store_history(const struct pst_store *st);
 /* May iov be memory that a client shares? Otherwise the bytes are copied first: checksums, and filters, need them still. */
 bool pst_store_moves_only(const struct pst_store *st);
 bool pst_store_wants_shared(const struct pst_store *st);
+/*
+ * The bytes of an operation need not come here: an engine on another machine moves them itself, from or to the memory of a
+ * third party that is connected to it (struct pst_far). May that be, as far as this process is concerned?
+ */
+bool pst_store_takes_far(const struct pst_store *st);
+/*
+ * A way for a third party to connect; used for operations of queues with this spread (pst_queue_spread). owner: which
+ * party it is. Waits for the engine. -EOPNOTSUPP, -EAGAIN: not now.
+ */
+int pst_store_third(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret);
 
 /*
  * Before the first operation with a client's request ids, and after the last: for an engine on another machine, which has to
@@ -311,6 +352,7 @@ int pst_store_read_now(struct pst_op *op);
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret);
 void pst_queue_close(struct pst_queue *q);
+uint32_t pst_queue_spread(struct pst_queue *q); /* does not change; 0 where it means nothing */
 int pst_queue_submit(struct pst_queue *q, struct pst_op *op);
 int pst_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
 int pst_queue_fd(struct pst_queue *q);
