@@ -129,7 +129,7 @@ static void fetch_ticket(struct session *s)
     t->epoch = s->epoch;
     t->history = s->facts.history;
     pthread_mutex_unlock(&s->lock);
-    t->err = session_net_ticket(s, id, t);
+    t->err = t->third ? session_net_third(s, id, t) : session_net_ticket(s, id, t);
     pthread_mutex_lock(&s->lock);
     if (t->err == -ESTALE)
         s->verify = true;

@@ -3,7 +3,7 @@
  *
  *   session.c          life, the keeper thread: lease, reconnecting, tickets     session_slots.c   slots
  * session_origin.c   origins session_call.c     requests over the stream     session_recv.c   their replies
- * session_open.c    talking to SessionService
+ * session_open.c    talking to SessionService session_third.c    ways to the server behind an agent
  *
  * The keeper is the only thread that changes the session or the stream. Calls run under `lock` while they look at both;
  * nobody waits for the network with it held.
@@ -42,6 +42,7 @@ struct session_facts {
     uint64_t history;
     struct session_identity who;
     char export_path[EXPORT_PATH_MAX];
+    bool third_party;
     uint32_t nshards;
     struct session_shard shard[SESSION_SHARDS_MAX];
 };
@@ -124,6 +125,12 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
 int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uint32_t *ret_lease_ms);
 void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES]);
 int session_net_ticket(struct session *s, const uint8_t id[SESSION_ID_BYTES], struct session_ticket *t);
+/* The same for one that is `third` (session_third.c). */
+int session_net_third(struct session *s, const uint8_t id[SESSION_ID_BYTES], struct session_ticket *t);
+/* One unary call with messages of SessionService. */
+int session_net_call(struct session *s, const char *path, const ProtobufCMessage *req,
+                     const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, struct rpc_result *res);
+bool session_endpoint(const PB(DataEndpoint) *in, struct session_shard *ret); /* false: not one that we can use */
 
 int session_channel_open(struct session *s, char *err, size_t err_size);
 /* For a call by another thread than the keeper; lock held. */

@@ -64,9 +64,8 @@ int session_channel_open(struct session *s, char *err, size_t err_size)
 
 /* ---- calls ---- */
 
-/* One unary call with messages of SessionService. */
-static int call(struct session *s, const char *path, const ProtobufCMessage *req,
-                const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, struct rpc_result *res)
+int session_net_call(struct session *s, const char *path, const ProtobufCMessage *req,
+                     const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret, struct rpc_result *res)
 {
     uint8_t *buf = malloc(protobuf_c_message_get_packed_size(req) + 1);
     int r;
@@ -115,6 +114,18 @@ static int find_token(struct session *s, char *ret, size_t size, char *err, size
     return r;
 }
 
+bool session_endpoint(const PB(DataEndpoint) *in, struct session_shard *ret)
+{
+    struct session_shard sh = {.shard = in->shard, .addr_len = (socklen_t)in->address.len};
+
+    if (in->address.len > sizeof sh.addr || in->address.len < sizeof(sa_family_t) || strlen(in->provider) >= sizeof sh.provider)
+        return false;
+    snprintf(sh.provider, sizeof sh.provider, "%s", in->provider);
+    memcpy(&sh.addr, in->address.data, in->address.len);
+    *ret = sh;
+    return true;
+}
+
 static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
 {
     struct session_facts f = {
@@ -128,18 +139,9 @@ static int take_facts(const PB(SessionOpenReply) *in, struct session_facts *ret)
     memcpy(f.data_key, in->data_key.data, sizeof f.data_key);
     if (in->export_path[0] == '/' && strlen(in->export_path) < sizeof f.export_path)
         snprintf(f.export_path, sizeof f.export_path, "%s", in->export_path);
-    for (size_t i = 0; i < in->n_data && f.nshards < SESSION_SHARDS_MAX; i++) {
-        const PB(DataEndpoint) *e = in->data[i];
-        struct session_shard *sh = &f.shard[f.nshards];
-        if (e->address.len > sizeof sh->addr || e->address.len < sizeof(sa_family_t) ||
-            strlen(e->provider) >= sizeof sh->provider)
-            continue;
-        snprintf(sh->provider, sizeof sh->provider, "%s", e->provider);
-        memcpy(&sh->addr, e->address.data, e->address.len);
-        sh->addr_len = (socklen_t)e->address.len;
-        sh->shard = e->shard;
-        f.nshards++;
-    }
+    for (size_t i = 0; i < in->n_data && f.nshards < SESSION_SHARDS_MAX; i++)
+        f.nshards += session_endpoint(in->data[i], &f.shard[f.nshards]);
+    f.third_party = in->third_party;
     *ret = f;
     return 0;
 }
@@ -162,7 +164,7 @@ static int open_with(struct session *s, const char *token, ProtobufCMessage **re
     req.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)(uintptr_t)token};
     req.purpose = s->purpose;
     req.fence = s->epoch > 0 || s->life > 0;
-    return call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, ret, res);
+    return session_net_call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, ret, res);
 }
 
 int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size)
@@ -204,7 +206,7 @@ int session_net_renew(struct session *s, const uint8_t id[SESSION_ID_BYTES], uin
     int r;
 
     req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
-    r = call(s, SERVICE "Renew", &req.base, &penstock__v1__session_renew_reply__descriptor, &m, &res);
+    r = session_net_call(s, SERVICE "Renew", &req.base, &penstock__v1__session_renew_reply__descriptor, &m, &res);
     if (r == 0) {
         *ret_lease_ms = (uint32_t)max_u64(((PB(SessionRenewReply) *)m)->lease_ms, 100);
         protobuf_c_message_free_unpacked(m, NULL);
@@ -233,7 +235,7 @@ int session_net_ticket(struct session *s, const uint8_t id[SESSION_ID_BYTES], st
     req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
     req.shard = t->shard;
     req.count = 1;
-    r = call(s, SERVICE "Ticket", &req.base, &penstock__v1__ticket_reply__descriptor, &m, &res);
+    r = session_net_call(s, SERVICE "Ticket", &req.base, &penstock__v1__ticket_reply__descriptor, &m, &res);
     if (r < 0)
         return r;
     if (((PB(TicketReply) *)m)->n_tickets != 1 || ((PB(TicketReply) *)m)->tickets[0].len > sizeof t->bytes) {

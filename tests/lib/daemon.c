@@ -126,6 +126,8 @@ static void exec_it(struct daemon *d)
         argv[n++] = "--export-listen";
         argv[n++] = export;
     }
+    if (d->backend_port && getenv("PENSTOCK_TEST_THIRD"))
+        argv[n++] = "--third-party";
     for (int i = 0; d->args[i]; i++)
         argv[n++] = d->args[i];
     run_program(argv, log);

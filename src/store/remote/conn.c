@@ -73,6 +73,10 @@ static void on_connected(struct fab_conn *fc, void *user)
 {
     struct rqueue *q = user;
 
+    if (fc == q->third.fc) {
+        rq_third_connected(q);
+        return;
+    }
     q->conn.state = CONN_UP;
     q->conn.limit = fab_send_credits(fc);
     atomic_fetch_add_explicit(&q->r->connects, 1, memory_order_relaxed);
@@ -82,21 +86,29 @@ static void on_message(struct fab_conn *fc, const void *msg, size_t len, void *u
 {
     struct rqueue *q = user;
 
-    (void)fc;
-    if (q->conn.state == CONN_UP)
+    if (fc == q->third.fc)
+        rq_third_message(q, msg, len);
+    else if (q->conn.state == CONN_UP)
         rq_wire_message(q, msg, len);
 }
 
 static void on_closed(struct fab_conn *fc, int err, void *user)
 {
     struct rqueue *q = user;
+    bool exported, third;
 
-    (void)fc;
+    if (fc == q->third.fc) {
+        if (rq_third_closed(q, err) && !q->draining)
+            rq_conn_drained(q);
+        return;
+    }
     log_debug("%s: data connection %u is closed: %s", session_addr(q->r->session), q->number,
               err ? err_text(err) : "in order");
     q->conn.state = CONN_CLOSING;
     q->conn.fc = NULL;
-    if (!rq_export_end(q))
+    exported = rq_export_end(q);
+    third = rq_third_end(q);
+    if (!exported && !third)
         rq_conn_drained(q);
 }
 
@@ -118,17 +130,17 @@ void rq_conn_end(struct rqueue *q)
 }
 
 /* The endpoint of this queue: queues are spread over the server's shards. */
-static int endpoint(struct rqueue *q, struct session_shard *ret)
+int rq_endpoint(struct remote *r, uint32_t number, struct session_shard *ret)
 {
     struct session_shard all[SESSION_SHARDS_MAX];
-    size_t n = session_shards(q->r->session, all), k = 0;
+    size_t n = session_shards(r->session, all), k = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(all[i].provider, q->r->provider))
+        if (!strcmp(all[i].provider, r->provider))
             all[k++] = all[i];
     if (!k)
         return -EHOSTUNREACH;
-    *ret = all[q->number % k];
+    *ret = all[number % k];
     return 0;
 }
 
@@ -147,7 +159,7 @@ static void want_ticket(struct rqueue *q)
     struct rconn *c = &q->conn;
     struct session_shard ep;
 
-    if (endpoint(q, &ep) < 0) {
+    if (rq_endpoint(q->r, q->number, &ep) < 0) {
         down(q);
         return;
     }
@@ -163,7 +175,7 @@ static int dial(struct rqueue *q)
     struct rconn *c = &q->conn;
     uint8_t key[DP_KEY_BYTES];
     struct session_shard ep;
-    int r = endpoint(q, &ep);
+    int r = rq_endpoint(q->r, q->number, &ep);
 
     if (r == 0 && ep.shard != c->ticket.shard)
         r = -EAGAIN; /* the server has come back with others */

@@ -126,7 +126,7 @@ static void begin(struct rqueue *q, struct rexport *e)
     uint64_t now = now_ns();
     int r;
 
-    if (q->r->placement == PLACE_CROSSING || now < e->retry_at_ns)
+    if (q->r->placement == PLACE_CROSSING || q->r->placement == PLACE_THIRD || now < e->retry_at_ns)
         return;
     e->retry_at_ns = now + RETRY_NS;
     r = say_hello(q, e);
@@ -304,7 +304,7 @@ bool remote_wants_shared(const struct pst_store *st)
     struct remote *r = remote_of((struct pst_store *)(uintptr_t)st);
     struct session_export s;
 
-    if (r->placement == PLACE_CROSSING)
+    if (r->placement == PLACE_CROSSING || r->placement == PLACE_THIRD)
         return false;
     session_export(r->session, &s);
     pst_wipe(s.data_key, sizeof s.data_key);

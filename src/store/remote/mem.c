@@ -157,16 +157,18 @@ static bool is_write(const struct pst_op *op)
     return op->kind == PST_OP_WRITE || op->kind == PST_OP_CHUNK_REPLACE;
 }
 
-/* placement=exported: nothing crosses. */
-static bool may_place(const struct rqueue *q, const struct rop *p)
+/* placement=exported: nothing crosses; third-party: not before that has been tried. */
+static bool may_place(struct rqueue *q, const struct rop *p)
 {
-    return p->is_exported || q->r->placement != PLACE_EXPORTED;
+    return p->is_exported || (q->r->placement != PLACE_EXPORTED && !rq_third_is_pending(q));
 }
 
-static void note_exported(struct rqueue *q, const struct rop *p, struct dp_request *ret)
+static void note_placement(struct rqueue *q, struct rop *p, struct dp_request *ret)
 {
-    if (!p->is_exported)
+    if (!p->is_exported) {
+        rq_third_use(q, p, ret);
         return;
+    }
     ret->flags |= DP_F_EXPORTED;
     atomic_fetch_add_explicit(&q->r->exported_bytes, p->op->length, memory_order_relaxed);
 }
@@ -180,7 +182,7 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
     if (direct(q, p, ret)) {
         if (may_place(q, p)) {
             atomic_fetch_add_explicit(&q->r->direct_bytes, p->op->length, memory_order_relaxed);
-            note_exported(q, p, ret);
+            note_placement(q, p, ret);
             return 0;
         }
         unuse(p);
@@ -199,9 +201,9 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
         return -EAGAIN;
     }
     atomic_fetch_add_explicit(&q->r->copied_bytes, p->op->length, memory_order_relaxed);
-    note_exported(q, p, ret);
     ret->seg[0].len = (uint32_t)p->op->length;
     ret->nsegs = 1;
+    note_placement(q, p, ret);
     for (uint32_t i = 0; is_write(p->op) && i < p->op->iovcnt; to += p->op->iov[i].iov_len, i++)
         memcpy(to, p->op->iov[i].iov_base, p->op->iov[i].iov_len);
     return 0;
@@ -209,6 +211,7 @@ int rq_mem_prepare(struct rqueue *q, struct rop *p, struct dp_request *ret)
 
 void rq_mem_release_rop(struct rqueue *q, struct rop *p)
 {
+    rq_third_unuse(q, p);
     unuse(p);
     if (p->run_len)
         bitmap_clear(&q->arena_used, p->run, p->run_len);

@@ -62,7 +62,8 @@ static int parse_client(const char *s, struct session_config *ret)
 
 static int parse_placement(const char *s, enum remote_placement *ret)
 {
-    static const char *const names[] = {[PLACE_AUTO] = "auto", [PLACE_EXPORTED] = "exported", [PLACE_CROSSING] = "crossing"};
+    static const char *const names[] = {[PLACE_AUTO] = "auto", [PLACE_EXPORTED] = "exported", [PLACE_CROSSING] = "crossing",
+                                        [PLACE_THIRD] = "third-party"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (!strcmp(s, names[i])) {
@@ -254,6 +255,11 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
                                 "of a daemon on the same machine)", addr);
         e = -ENOTSUP;
     }
+    if (e == 0 && r->placement == PLACE_THIRD && !session_offers_third(r->session)) {
+        snprintf(err, err_size, "%s has no server behind it that this process could connect to (placement=third-party; "
+                                "data.third_party of an agent without filters)", addr);
+        e = -ENOTSUP;
+    }
     if (e < 0) {
         remote_close(&r->st);
         return e;
@@ -334,6 +340,8 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "data.verbs", fab_info(r->fab)->verbs);
     fn(user, "data.placement",
        atomic_load(&r->exported_bytes) ? "exported: the daemon's process places the bytes in this one's memory"
+       : atomic_load(&r->third_bytes)  ? (fab_info(r->fab)->rdma ? "third-party: by RDMA between this machine and the server behind the agent"
+                                                                 : "third-party: this process and the server behind the agent, each what it receives")
        : fab_info(r->fab)->rdma        ? "crossing: by RDMA"
                                        : "crossing: this process places what it reads, the daemon what it writes");
 }
@@ -367,6 +375,8 @@ static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
         {"remote_copied_bytes_total", "Bytes that went through the arena", &r->copied_bytes},
         {"remote_direct_bytes_total", "Bytes moved in registered memory without a copy", &r->direct_bytes},
         {"remote_exported_bytes_total", "Bytes placed by the daemon in memory that was handed to it", &r->exported_bytes},
+        {"remote_third_bytes_total", "Bytes moved between this client and the server behind its agent", &r->third_bytes},
+        {"remote_far_bytes_total", "Bytes moved between clients of this agent and its server", &r->far_bytes},
         {"remote_connects_total", "Data connections made", &r->connects},
     };
 
@@ -416,12 +426,14 @@ const struct pst_store_ops remote_ops = {
     .queue_reap = remote_queue_reap,
     .queue_fd = remote_queue_fd,
     .queue_cancel = remote_queue_cancel,
+    .queue_spread = remote_queue_spread,
     .history = remote_history,
     .origin_add = remote_origin_add,
     .origin_remove = remote_origin_remove,
     .walks = true,
     .moves_only = true,
     .wants_shared = remote_wants_shared,
+    .third = remote_third,
     .write = remote_write,
     .describe = remote_describe,
     .stats = remote_stats,

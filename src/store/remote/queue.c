@@ -177,8 +177,13 @@ void rq_requeue(struct rqueue *q)
         struct rop *p = list_entry(list_pop_front(&q->sent), struct rop, link);
         rq_mem_release_rop(q, p);
         p->msgno = 0;
+        p->has_reply = false;
         if (p->opcode == DP_BIND) {
             rq_free(q, p);
+        } else if (p->is_far && !p->ended) { /* not twice: the server may still be at the first, in that memory */
+            unknown_end(q, p);
+            slot_free(q, p, now_ns() + SLOT_REST_NS);
+            rq_finish(q, p, -ENOTCONN);
         } else if (p->ended) {
             slot_free(q, p, now_ns() + SLOT_REST_NS);
             rq_finish(q, p, p->ended);
@@ -240,7 +245,7 @@ static void send_waiting(struct rqueue *q)
             list_push_back(&q->sent, &p->link);
         } else {
             rq_settle(q, p);
-            rq_finish(q, p, r);
+            rq_finish(q, p, r == -ENOLINK ? -ENOTCONN : r);
         }
     }
 }
@@ -288,7 +293,7 @@ static bool step(struct rqueue *q)
         log_debug("queue %u: cannot read its event counter", q->number);
     rq_control_mail(q);
     rq_mem_check(q);
-    if (rq_export_step(q, now))
+    if (rq_export_step(q, now) && !q->third.is_draining)
         rq_conn_drained(q);
     while (!list_empty(&q->ages)) {
         struct rop *p = list_entry(q->ages.next, struct rop, age);
@@ -306,6 +311,7 @@ static bool step(struct rqueue *q)
     if (q->broken || !q->shard)
         return false;
     rq_conn_step(q, now);
+    rq_third_step(q, now);
     send_waiting(q);
     n = fab_progress(q->shard, 0);
     if (n < 0)
@@ -469,12 +475,13 @@ static void queue_destroy(struct rqueue *q)
 {
     if (q->conn.state == CONN_TICKET)
         session_ticket_cancel(q->r->session, &q->conn.ticket);
+    rq_third_destroy(q);
     while (atomic_load(&q->wakers))
         sched_yield();
     if (q->shard) {
         /* The connection first: then nobody reaches the memory any more. */
         rq_conn_end(q);
-        for (int i = 0; i < 100 && q->conn.state == CONN_CLOSING && q->conn.fc; i++)
+        for (int i = 0; i < 100 && ((q->conn.state == CONN_CLOSING && q->conn.fc) || q->third.fc); i++)
             if (fab_progress(q->shard, 10 * NSEC_PER_MSEC) < 0)
                 break;
         rq_mem_leave(q);
@@ -482,6 +489,7 @@ static void queue_destroy(struct rqueue *q)
         rq_mem_close(q);
     }
     pst_mac_free(q->conn.mac);
+    pst_mac_free(q->third.mac);
     if (q->epoll_fd >= 0)
         close(q->epoll_fd);
     if (q->export_epoll >= 0)

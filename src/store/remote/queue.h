@@ -50,6 +50,11 @@ struct rop {
     /* the memory in its request: in the message, a run of the arena, or regions of the table */
     bool is_inline;
     bool is_exported; /* named by an export: see rq_export_end */
+    bool is_third;    /* reached by queue.third, with what is known of its end: */
+    bool has_reply, is_noticed, is_gone; /* `kept`; the server's notice; queue.third was closed */
+    bool is_again;    /* not by queue.third: that has failed */
+    bool is_far;      /* an agent's: of a third party, sent once */
+    struct dp_reply kept;
     uint32_t run, run_len; /* grains; 0: none */
     uint32_t nregions;
     struct mem_region *region[DP_SEGS_MAX];
@@ -83,6 +88,22 @@ struct rconn {
     uint64_t bind[BINDS_MAX]; /* cap_id by number; 0: none */
 };
 
+enum third_state { THIRD_OFF, THIRD_ASKING, THIRD_CONNECTING, THIRD_GREETING, THIRD_UP, THIRD_CLOSING };
+
+/* third.c */
+struct rthird {
+    enum third_state state;
+    struct fab_conn *fc;
+    struct pst_mac *mac;
+    uint64_t number, heard; /* heard: messages */
+    uint64_t retry_at_ns, retry_ns, greeting_at_ns;
+    uint32_t limit, named; /* requests that name it */
+    bool is_tried;         /* since the agent's connection is up */
+    bool is_draining;      /* that one has ended: what it left is over when this one is closed */
+    struct session_ticket ticket;
+    _Atomic bool is_ready;
+};
+
 struct rqueue {
     struct pst_queue q;
     struct list link; /* remote.queues */
@@ -90,6 +111,7 @@ struct rqueue {
     uint32_t number, depth, count; /* count: operations not reaped yet */
     struct fab_shard *shard; /* NULL until data is to be moved: opening it takes a while */
     struct rconn conn;
+    struct rthird third;
     int epoll_fd, timer_fd, wake_fd;
     _Atomic bool woken; /* wake_fd is readable */
     /* Other threads between telling the owner something and the wake that follows: the queue outlives them. */
@@ -149,8 +171,31 @@ bool rq_export_end(struct rqueue *q);
 /* Hears what the daemon says. True: the exports that were to end have ended. */
 bool rq_export_step(struct rqueue *q, uint64_t now);
 
+/* ---- third.c ---- */
+void rq_third_step(struct rqueue *q, uint64_t now);
+/* placement=third-party: requests wait until the connection is there, or has failed once. */
+bool rq_third_is_pending(struct rqueue *q);
+/* Makes the request, whose segments are of registered memory, one with THIRD; false: not now. */
+bool rq_third_use(struct rqueue *q, struct rop *p, struct dp_request *req);
+void rq_third_unuse(struct rqueue *q, struct rop *p);
+/* Answers of requests with THIRD; ends them as far as that can be. */
+void rq_third_reply(struct rqueue *q, struct rop *p, const struct dp_reply *y);
+void rq_third_resolve(struct rqueue *q, struct rop *p);
+void rq_third_cut(struct rqueue *q);
+/* The agent's connection has ended. True: what it left unanswered may be in use until rq_third_closed says so. */
+bool rq_third_end(struct rqueue *q);
+/* Of the connection (q->third.fc). */
+void rq_third_connected(struct rqueue *q);
+void rq_third_message(struct rqueue *q, const void *msg, size_t len);
+bool rq_third_closed(struct rqueue *q, int err);
+void rq_third_destroy(struct rqueue *q);
+/* An agent's: the segments of op->far. -ENOLINK: of another session; -EAGAIN. */
+int rq_far_place(struct rqueue *q, struct rop *p, struct dp_request *req);
+
 /* ---- wire.c ---- */
 uint8_t rq_opcode(const struct pst_op *op);
+/* The end of an answered request: p is on no list of what is under way any more. */
+void rq_wire_answered(struct rqueue *q, struct rop *p, struct dp_reply *y);
 /* Sends the request: 0, -EAGAIN (no slot, memory or credit now), or what the operation ends with. */
 int rq_wire_send(struct rqueue *q, struct rop *p);
 void rq_wire_message(struct rqueue *q, const void *msg, size_t len);
@@ -161,6 +206,8 @@ extern const struct fab_callbacks rq_conn_callbacks;
 void rq_conn_step(struct rqueue *q, uint64_t now);
 /* After rq_export_step said that the exports of the closed connection are over. */
 void rq_conn_drained(struct rqueue *q);
+/* The server's shard that queues of this number use. -EHOSTUNREACH. */
+int rq_endpoint(struct remote *r, uint32_t number, struct session_shard *ret);
 /* Ends it; what was sent is sent again over the next one. */
 void rq_conn_end(struct rqueue *q);
 bool rq_conn_can_send(const struct rqueue *q);

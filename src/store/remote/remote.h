@@ -43,8 +43,11 @@
 #define RETRY_MIN_NS (10 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS NSEC_PER_SEC
 
-/* Where the bytes of requests are placed: in memory that is handed over, by the daemon, or over the data connection. */
-enum remote_placement { PLACE_AUTO, PLACE_EXPORTED, PLACE_CROSSING };
+/*
+ * Where the bytes of requests are placed: in memory that is handed over, by the daemon; over the data connection; or over a
+ * connection of one's own to the server behind an agent.
+ */
+enum remote_placement { PLACE_AUTO, PLACE_EXPORTED, PLACE_CROSSING, PLACE_THIRD };
 
 struct remote {
     struct pst_store st;
@@ -59,7 +62,7 @@ struct remote {
     struct list queues; /* struct rqueue.link */
     uint32_t nqueues_made;
     _Atomic uint64_t last_cap_id;
-    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, exported_bytes, connects;
+    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, exported_bytes, third_bytes, far_bytes, connects;
 };
 
 /* ---- containers and objects ---- */
@@ -218,6 +221,10 @@ int remote_queue_reap(struct pst_queue *q, struct pst_op **ret_ops, int max, uin
 int remote_queue_fd(struct pst_queue *q);
 void remote_queue_cancel(struct pst_queue *q, struct pst_op *op);
 void remote_queues_wake(struct remote *r);
+
+/* third.c */
+int remote_third(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret);
+uint32_t remote_queue_spread(struct pst_queue *q);
 
 /* export.c */
 bool remote_wants_shared(const struct pst_store *st);

@@ -126,6 +126,8 @@ static int place_bytes(struct rqueue *q, struct rop *p, struct dp_request *req, 
 
     if (!op->length || !has_bytes(op->kind))
         return 0;
+    if (op->far)
+        return of_next_session(q, op->far->epoch) ? -EAGAIN : rq_far_place(q, p, req);
     if (op->length > DP_INLINE_MAX) {
         if (p->run_len || p->nregions) /* cannot be: it was settled before it waits again */
             return -EIO;
@@ -218,6 +220,8 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
         } else {
             p->msgno = req.msgno;
             p->epoch = q->conn.epoch;
+            if (p->is_far)
+                p->op->far->settled = false;
         }
     }
     return r == -ENOKEY ? -EBADF : r;
@@ -291,33 +295,43 @@ void rq_wire_message(struct rqueue *q, const void *msg, size_t len)
 
     if (r == 0 && (y.tag & 0xffff) < q->nrops)
         p = &q->rops[y.tag & 0xffff];
-    if (!p || rq_tag(p) != y.tag || !p->msgno || !fits(p, &y)) {
+    if (!p || rq_tag(p) != y.tag || !p->msgno || p->has_reply || !fits(p, &y)) {
         log_warn("%s: a data reply that fits no request: the connection is ended", session_addr(q->r->session));
         rq_conn_end(q);
         return;
     }
     q->conn.unanswered--;
     q->conn.retry_ns = RETRY_MIN_NS;
+    if (p->is_third)
+        rq_third_reply(q, p, &y);
+    else
+        rq_wire_answered(q, p, &y);
+}
+
+void rq_wire_answered(struct rqueue *q, struct rop *p, struct dp_reply *y)
+{
     p->msgno = 0;
     if (p->opcode == DP_BIND) {
-        bound(q, p, y.status);
+        bound(q, p, y->status);
     } else if (!p->op) { /* given up: only its memory and slot waited */
         rq_settle(q, p);
         list_del(&p->link);
         rq_free(q, p);
     } else {
-        if (y.status == 0)
-            take_result(q, p, &y);
-        else if (y.status == -ESTALE && p->opcode == DP_CHUNK_REPLACE)
-            p->op->version = y.version; /* what is there instead */
-        else if (y.status == -EAGAIN || y.status == -ECONNRESET)
-            y.status = -EIO; /* not what an operation ends with */
-        if (y.status == -EKEYREVOKED || y.status == -EACCES) /* the second: it could not be bound anew */
+        if (p->is_far)
+            p->op->far->settled = y->status == 0 || y->offset == DP_SETTLED;
+        if (y->status == 0)
+            take_result(q, p, y);
+        else if (y->status == -ESTALE && p->opcode == DP_CHUNK_REPLACE)
+            p->op->version = y->version; /* what is there instead */
+        else if (y->status == -EAGAIN || y->status == -ECONNRESET)
+            y->status = -EIO; /* not what an operation ends with */
+        if (y->status == -EKEYREVOKED || y->status == -EACCES) /* the second: it could not be bound anew */
             remote_revoked(rcont_of(p->op->cont), p->op->ino, rights(p->op->kind));
-        if (y.status == 0 && syncs(p->op))
-            y.status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
+        if (y->status == 0 && syncs(p->op))
+            y->status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
         list_del(&p->link);
         rq_settle(q, p);
-        rq_finish(q, p, y.status < 0 ? y.status : (int64_t)y.result);
+        rq_finish(q, p, y->status < 0 ? y->status : (int64_t)y->result);
     }
 }

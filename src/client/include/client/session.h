@@ -7,7 +7,7 @@
 #ifndef CLIENT_SESSION_H
 #define CLIENT_SESSION_H
 
-#include "store/types.h"
+#include "store/store.h"
 
 #include "fabric/export.h"
 #include "penstock/v1/namespace.pb-c.h"
@@ -166,6 +166,14 @@ struct session_export {
 };
 void session_export(struct session *s, struct session_export *ret);
 
+/* Is there a server behind this one that a client may connect to (struct session_ticket.third)? */
+bool session_offers_third(struct session *s);
+/*
+ * For an agent: what a client of its own needs to connect to that shard of the server (docs/protocol.md, section 11). Waits for
+ * the server. -EAGAIN: it is away, or there are too many.
+ */
+int session_third(struct session *s, const struct session_shard *shard, uint64_t owner, struct pst_third *ret);
+
 /* A one-time ticket; filled in by the session's thread, then ready() is called from there. */
 struct session_ticket {
     struct list link;
@@ -176,6 +184,10 @@ struct session_ticket {
     uint8_t bytes[SESSION_TICKET_MAX];
     size_t len;
     uint8_t data_key[32];
+    /* Asked for: one for a connection to the server behind an agent, which is then here; data_key is that connection's own. */
+    bool third;
+    struct session_shard to;
+    uint64_t number;
 };
 void session_ticket_want(struct session *s, struct session_ticket *t);
 /* It is not, or no longer, in the session's hands afterwards; ready may have been called. */
