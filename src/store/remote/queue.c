@@ -177,7 +177,6 @@ void rq_requeue(struct rqueue *q)
         struct rop *p = list_entry(list_pop_front(&q->sent), struct rop, link);
         rq_mem_release_rop(q, p);
         p->msgno = 0;
-        p->has_reply = false;
         if (p->opcode == DP_BIND) {
             rq_free(q, p);
         } else if (p->is_far && !p->ended) { /* not twice: the server may still be at the first, in that memory */

@@ -195,7 +195,6 @@ bool rq_third_use(struct rqueue *q, struct rop *p, struct dp_request *req)
     req->nsegs++;
     req->flags |= DP_F_THIRD;
     p->is_third = true;
-    p->has_reply = p->is_noticed = p->is_gone = false;
     t->named++;
     atomic_fetch_add_explicit(&q->r->third_bytes, p->op->length, memory_order_relaxed);
     return true;
@@ -205,7 +204,7 @@ void rq_third_unuse(struct rqueue *q, struct rop *p)
 {
     if (!p->is_third)
         return;
-    p->is_third = false;
+    p->is_third = p->has_reply = p->is_noticed = p->is_gone = false;
     q->third.named--;
 }
 

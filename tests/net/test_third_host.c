@@ -1,0 +1,297 @@
+/*
+ * Third-party placement where one side fails, seen from the host: the bytes of its requests go between it and the server
+ * behind its agent. usage: test_third_host PENSTOCK [TEST]
+ */
+#include "remote_case.h"
+
+#include "api_cases.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "daemon.h"
+#include "remote/remote_store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define BYTES (4u << 20)
+
+static struct daemon daemon_;
+
+static int start(void **state)
+{
+    (void)state;
+    pst_backend_register(&pst_remote_backend);
+    return daemon_start(&daemon_, program, NULL) ? 0 : -1;
+}
+
+static int done(void **state)
+{
+    (void)state;
+    daemon_done(&daemon_);
+    return 0;
+}
+
+static void put(struct pst_fs *fs, const char *path, int c)
+{
+    uint8_t *p = malloc(BYTES);
+    struct pst_file *f = api_open_new(fs, path, O_DIRECT);
+
+    memset(p, c, BYTES);
+    assert_int_equal(pst_pwrite(f, p, BYTES, 0), BYTES);
+    assert_int_equal(pst_close(f), 0);
+    free(p);
+}
+
+static void look(void *user, const char *key, const char *value)
+{
+    if (!strcmp(key, "data.placement"))
+        *(bool *)user = strstr(value, "third-party") == value;
+}
+
+static bool is_third(struct pst_fs *fs)
+{
+    bool found = false;
+
+    pst_describe(fs, look, &found);
+    return found;
+}
+
+static void a_connection_says_where_its_bytes_go(void **state)
+{
+    struct pst_fs *fs = connect_at(daemon_.base, "facts", 0);
+
+    (void)state;
+    assert_false(is_third(fs)); /* nothing yet */
+    put(fs, "/x", 'x');
+    assert_true(is_third(fs));
+    assert_int_equal(pst_disconnect(fs), 0);
+    setenv("PENSTOCK_PLACEMENT", "crossing", 1);
+    fs = connect_at(daemon_.base, "facts", 0);
+    put(fs, "/y", 'y');
+    assert_false(is_third(fs));
+    assert_int_equal(pst_disconnect(fs), 0);
+    setenv("PENSTOCK_PLACEMENT", "auto", 1);
+    fs = connect_at(daemon_.base, "facts", 0);
+    for (int i = 0; !is_third(fs); i++) { /* the first ones may be ahead of the connection */
+        assert_true(i < 1000);
+        put(fs, "/z", 'z');
+        assert_int_equal(pst_unlink(fs, "/z"), 0);
+    }
+    assert_int_equal(pst_disconnect(fs), 0);
+    setenv("PENSTOCK_PLACEMENT", "third-party", 1);
+}
+
+static void must_be(const uint8_t *p, size_t from, size_t to, int c, const char *what, int round)
+{
+    for (size_t i = from; i < to; i++)
+        if (p[i] != c)
+            fail_msg("%s, round %d: byte %zu is '%c', not '%c'", what, round, i, p[i], c);
+}
+
+/*
+ * Requests of one file time out while somebody stands still; when he goes on, their bytes come into no memory that has been
+ * given back or is used for those of the other file.
+ */
+static void late_bytes(struct pst_fs *fs, pid_t who, uint8_t *p, const char *what)
+{
+    struct pst_file *a, *b;
+    int late = 0;
+
+    assert_int_equal(pst_open(fs, "/a", O_RDONLY | O_DIRECT, 0, &a), 0);
+    assert_int_equal(pst_open(fs, "/b", O_RDONLY | O_DIRECT, 0, &b), 0);
+    for (int round = 0; round < 3; round++) {
+        int64_t n;
+        kill(who, SIGSTOP);
+        nap(30); /* until all its threads stand */
+        n = pst_pread(a, p, BYTES, 0);
+        late += n < 0;
+        memset(p, 'm', BYTES);
+        kill(who, SIGCONT);
+        nap(20);
+        must_be(p, 0, BYTES, 'm', what, round);
+        for (int i = 0; i < 20; i++) {
+            n = pst_pread(b, p, BYTES - 4096u * (unsigned)i, 0);
+            if (n < 0 && i < 15) { /* it still recovers */
+                nap(50);
+                continue;
+            }
+            assert_int_equal(n, BYTES - 4096 * i);
+            must_be(p, 0, (size_t)n, 'b', what, round);
+        }
+    }
+    assert_true(late > 0);
+    assert_int_equal(pst_close(a), 0);
+    assert_int_equal(pst_close(b), 0);
+}
+
+static void what_comes_late_meets_no_other_request(void **state)
+{
+    struct pst_fs *fs = connect_at(daemon_.base, "late", 700);
+    uint8_t *own = malloc(BYTES);
+    struct pst_buf *buf;
+    void *registered;
+
+    (void)state;
+    put(fs, "/a", 'a');
+    put(fs, "/b", 'b');
+    assert_int_equal(pst_buf_alloc(fs, BYTES, &buf, &registered), 0);
+    late_bytes(fs, daemon_.pid, own, "agent, arena");
+    late_bytes(fs, daemon_.backend, own, "server, arena");
+    late_bytes(fs, daemon_.pid, registered, "agent, registered");
+    late_bytes(fs, daemon_.backend, registered, "server, registered");
+    assert_int_equal(pst_buf_unregister(buf), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    free(own);
+}
+
+/* ---- kill -9 of the agent, and of the server ---- */
+
+struct reader {
+    struct pst_fs *fs;
+    struct pst_file *f;
+    struct pst_buf *buf;
+    uint8_t *mem;
+    int c;
+    _Atomic bool stop;
+    _Atomic int done;
+    char wrong[100];
+    pthread_t thread;
+};
+
+/* Every read is whole, and nothing comes into the memory after it. */
+static void *read_on(void *arg)
+{
+    struct reader *r = arg;
+
+    for (int i = 0; !atomic_load(&r->stop) && !r->wrong[0]; i++) {
+        size_t len = BYTES - 4096u * (unsigned)(i % 7);
+        int64_t n = pst_pread(r->f, r->mem, len, 0);
+        if (n != (int64_t)len)
+            snprintf(r->wrong, sizeof r->wrong, "read %d: %lld", i, (long long)n);
+        for (size_t k = 0; k < len && !r->wrong[0]; k++)
+            if (r->mem[k] != r->c)
+                snprintf(r->wrong, sizeof r->wrong, "read %d: byte %zu is %d", i, k, r->mem[k]);
+        memset(r->mem, 'm', BYTES);
+        if (i % 4 == 0)
+            nap(2);
+        for (size_t k = 0; k < BYTES && !r->wrong[0]; k++)
+            if (r->mem[k] != 'm')
+                snprintf(r->wrong, sizeof r->wrong, "read %d: byte %zu came late: %d", i, k, r->mem[k]);
+        atomic_fetch_add(&r->done, 1);
+    }
+    return NULL;
+}
+
+static void reader_start(struct reader *r, struct pst_fs *fs, const char *path, int c)
+{
+    void *mem;
+
+    *r = (struct reader){.fs = fs, .c = c};
+    put(fs, path, c);
+    assert_int_equal(pst_buf_alloc(fs, BYTES, &r->buf, &mem), 0);
+    r->mem = mem;
+    assert_int_equal(pst_open(fs, path, O_RDONLY | O_DIRECT, 0, &r->f), 0);
+    assert_int_equal(pthread_create(&r->thread, NULL, read_on, r), 0);
+}
+
+static void reader_end(struct reader *r)
+{
+    atomic_store(&r->stop, true);
+    pthread_join(r->thread, NULL);
+    if (r->wrong[0])
+        fail_msg("%s", r->wrong);
+    assert_int_equal(pst_close(r->f), 0);
+    assert_int_equal(pst_buf_unregister(r->buf), 0);
+}
+
+static void reads_are_whole_while_agent_and_server_die(void **state)
+{
+    struct pst_fs *fs = connect_at(daemon_.base, "die", 120000);
+    struct reader r[2];
+    struct rng rng;
+
+    (void)state;
+    rng_seed(&rng, seed);
+    reader_start(&r[0], fs, "/p", 'p');
+    reader_start(&r[1], fs, "/q", 'q');
+    for (int round = 0; round < (extended ? 40 : 4); round++) {
+        int before = atomic_load(&r[0].done) + atomic_load(&r[1].done);
+        while (atomic_load(&r[0].done) + atomic_load(&r[1].done) < before + 6 && !r[0].wrong[0] && !r[1].wrong[0])
+            nap(5);
+        nap((int)rng_below(&rng, 20));
+        if (round % 2 == 0) {
+            daemon_kill(&daemon_);
+            assert_true(daemon_again(&daemon_));
+        } else {
+            daemon_backend_kill(&daemon_);
+            assert_true(daemon_backend_again(&daemon_));
+        }
+    }
+    reader_end(&r[0]);
+    reader_end(&r[1]);
+    put(fs, "/after", 'x');
+    assert_true(is_third(fs));
+    assert_int_equal(pst_disconnect(fs), 0);
+}
+
+/* ---- kill -9 of the host ---- */
+
+static pid_t busy_host(bool writes)
+{
+    char url[120];
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, 1);
+        dup2(null, 2);
+        snprintf(url, sizeof url, "%sdefault/default/", daemon_.base);
+        execl(program, program, "bench", "--file-size", "8M", "--time", "60", url, writes ? "--write" : NULL, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void a_host_that_dies_in_mid_transfer_hurts_nobody(void **state)
+{
+    struct pst_fs *fs = connect_at(daemon_.base, "others", 0);
+    struct reader r;
+
+    (void)state;
+    reader_start(&r, fs, "/r", 'r');
+    for (int round = 0; round < 4; round++) {
+        int status;
+        pid_t pid = busy_host(round % 2);
+        nap(300 + (int)(seed >> round) % 200);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+    }
+    reader_end(&r);
+    assert_int_equal(pst_disconnect(fs), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_connection_says_where_its_bytes_go),
+        cmocka_unit_test(what_comes_late_meets_no_other_request),
+        cmocka_unit_test(a_host_that_dies_in_mid_transfer_hurts_nobody),
+        cmocka_unit_test(reads_are_whole_while_agent_and_server_die),
+    };
+    int r = remote_main_begin(argc, argv);
+
+    return r ? r : cmocka_run_group_tests(tests, start, done);
+}
