@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define BYTES (4u << 20)
@@ -246,6 +248,70 @@ static void reads_are_whole_while_agent_and_server_die(void **state)
     assert_int_equal(pst_disconnect(fs), 0);
 }
 
+/* ---- only the connection to the server is cut ---- */
+
+/* Those of this process to the server's data ports. */
+static int cut_third(void)
+{
+    int n = 0;
+
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in sa;
+        socklen_t len = sizeof sa;
+        if (getpeername(fd, (struct sockaddr *)&sa, &len) == 0 && sa.sin_family == AF_INET &&
+            ntohs(sa.sin_port) - daemon_.backend_data_port >= 0 && ntohs(sa.sin_port) - daemon_.backend_data_port < 2)
+            n += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    return n;
+}
+
+struct cutter {
+    _Atomic bool stop;
+    _Atomic int cuts;
+    pthread_t thread;
+};
+
+static void *cut_on(void *arg)
+{
+    struct cutter *c = arg;
+    struct rng r;
+
+    rng_seed(&r, seed);
+    while (!atomic_load(&c->stop)) {
+        nap(1 + (int)rng_below(&r, 20));
+        atomic_fetch_add(&c->cuts, cut_third());
+    }
+    return NULL;
+}
+
+/* What was under way crosses the agent: appends happen once, reads are whole. */
+static void a_connection_that_is_cut_loses_nothing(void **state)
+{
+    struct pst_fs *fs = connect_at(daemon_.base, "cut", 120000);
+    uint8_t *buf = malloc(RECORD_MAX);
+    struct cutter c = {.cuts = 0};
+    struct reader r;
+    struct pst_file *f;
+    int i;
+
+    (void)state;
+    reader_start(&r, fs, "/r", 'r');
+    f = api_open_new(fs, "/log", O_APPEND);
+    assert_int_equal(pthread_create(&c.thread, NULL, cut_on, &c), 0);
+    for (i = 0; (i < 100 || atomic_load(&c.cuts) < (extended ? 300 : 10)) && !r.wrong[0]; i++) {
+        size_t n = record(i, buf);
+        assert_int_equal(pst_append(f, buf, n, NULL), n);
+    }
+    atomic_store(&c.stop, true);
+    pthread_join(c.thread, NULL);
+    reader_end(&r);
+    print_message("%d records, %d cuts\n", i, atomic_load(&c.cuts));
+    check_records(fs, "/log", i);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    free(buf);
+}
+
 /* ---- kill -9 of the host ---- */
 
 static pid_t busy_host(bool writes)
@@ -288,6 +354,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_says_where_its_bytes_go),
         cmocka_unit_test(what_comes_late_meets_no_other_request),
+        cmocka_unit_test(a_connection_that_is_cut_loses_nothing),
         cmocka_unit_test(a_host_that_dies_in_mid_transfer_hurts_nobody),
         cmocka_unit_test(reads_are_whole_while_agent_and_server_die),
     };

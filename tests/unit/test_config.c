@@ -317,6 +317,7 @@ static void an_agent_has_a_backend_and_no_store(void **state)
         {"role: agent\n", "backend.url: is missing"},
         {"role: dpu\n", "must be server or agent"},
         {"backend: {url: 'penstock://h'}\nstore: {url: 'local:/x'}\n", "is for an agent"},
+        {"data: {third_party: true}\nstore: {url: 'local:/x'}\n", "is for an agent"},
         {"role: agent\nbackend: {url: 'local:/x'}\n", "must be penstock://"},
         {"role: agent\nbackend: {url: 'penstock://h'}\nstore: {url: 'local:/x'}\n", "no store of its own"},
         {"role: agent\nbackend: {url: 'penstock://h'}\npools: [{label: p}]\n", "makes no pools"},
