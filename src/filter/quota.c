@@ -361,6 +361,7 @@ int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struc
     q->f.ops.queue_submit = quota_submit;
     q->f.ops.queue_reap = quota_reap;
     q->f.ops.moves_only = true;
+    q->f.ops.passes_far = true;
     q->f.ops.stats = quota_stats;
     q->f.ops.describe = quota_describe;
     *ret = &q->f.st;

@@ -297,6 +297,7 @@ int filter_view(struct pst_store *next, const char *const *containers, size_t n,
     v->f.ops.scrub = view_scrub;
     v->f.ops.backup = view_backup;
     v->f.ops.moves_only = true;
+    v->f.ops.passes_far = true;
     *ret = &v->f.st;
     return 0;
 }

@@ -47,10 +47,9 @@ bool pst_store_moves_only(const struct pst_store *st)
 
 bool pst_store_takes_far(const struct pst_store *st)
 {
-    if (!pst_store_moves_only(st))
-        return false;
-    while (st->next)
-        st = st->next;
+    for (; st->next; st = st->next)
+        if (!st->ops->passes_far)
+            return false;
     return st->ops->third != NULL;
 }
 

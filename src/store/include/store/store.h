@@ -253,6 +253,7 @@ struct pst_store_ops {
     bool moves_only;
     /* Memory of export_memory_new serves this store better than private memory. May be NULL: no. */
     bool (*wants_shared)(const struct pst_store *st);
+    bool passes_far; /* of a filter: operations with `far` may go through it: it looks at no byte, and at no iov */
     /* May be NULL: see pst_store_third. */
     int (*third)(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret);
     uint32_t (*queue_spread)(struct pst_queue *q);
