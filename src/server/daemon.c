@@ -462,10 +462,10 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     }
     if (r == 0 && cfg->agent && cfg->third_party && !(srv->thirds = thirds_new()))
         r = -ENOMEM;
+    if (r == 0 && cfg->export_listen) /* there before a session is told of it; its first connection waits for `ready` */
+        r = start_exports(srv, err, err_size);
     if (r == 0)
         r = start_control(srv, err, err_size);
-    if (r == 0 && cfg->export_listen)
-        r = start_exports(srv, err, err_size);
     if (r == 0)
         atomic_store(&srv->ready, true);
     if (r == 0 && cfg->metrics_listen)

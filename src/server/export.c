@@ -173,6 +173,9 @@ static void *run(void *arg)
     struct exports *x = arg;
     struct watch *w = x->watch;
 
+    /* There are no sessions yet: who connects waits. */
+    while (!atomic_load(&x->stop) && !atomic_load(&x->srv->ready))
+        usleep(RETRY_MS * 1000);
     while (!atomic_load(&x->stop)) {
         bool clean = sweep(x);
         fill_watch(x, w);
