@@ -239,13 +239,18 @@ static void scatter(const struct pst_op *op, const uint8_t *from, uint64_t len)
     }
 }
 
-/* Does the reply fit its request? What a correct server never breaks. */
+/*
+ * Does the reply fit its request? What a correct server never breaks. A chunk's replacement is made anew when it is tried
+ * again, and need not be as long as the one whose recorded answer comes.
+ */
 static bool fits(const struct rop *p, const struct dp_reply *y)
 {
     if (y->msgno != p->msgno || y->opcode != p->opcode || y->status > 0 || y->status < -4095)
         return false;
-    if (y->status == 0 && (p->opcode == DP_READ || p->opcode == DP_WRITE || p->opcode == DP_CHUNK_READ ||
-                           p->opcode == DP_CHUNK_REPLACE) && y->result > p->length)
+    if (y->status == 0 && y->result > p->length &&
+        (p->opcode == DP_READ || p->opcode == DP_WRITE || p->opcode == DP_CHUNK_READ))
+        return false;
+    if (y->status == 0 && p->opcode == DP_CHUNK_REPLACE && y->result > DP_CHUNK_MAX)
         return false;
     return !p->is_inline || y->status < 0 || (p->opcode != DP_READ && p->opcode != DP_CHUNK_READ) ||
            y->payload_len == y->result;
