@@ -220,10 +220,8 @@ static void clear_signal(struct cache_queue *q)
 {
     eventfd_t v;
 
-    if (!atomic_load(&q->signalled))
-        return;
-    eventfd_read(q->wake, &v);
-    atomic_store(&q->signalled, false);
+    if (atomic_load(&q->signalled) && !eventfd_read(q->wake, &v)) /* else it is still to come, and is read then */
+        atomic_store(&q->signalled, false);
 }
 
 /*

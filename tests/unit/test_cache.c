@@ -2,8 +2,32 @@
 #include "cache_fixture.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #define SIZE (16 * MiB)
+
+/* In place of libc's: a thread that is `held` writes only once another one has read in vain. */
+static _Thread_local bool held;
+static atomic_bool writing, in_vain;
+
+int eventfd_write(int fd, eventfd_t v)
+{
+    if (held) {
+        atomic_store(&writing, true);
+        while (!atomic_load(&in_vain))
+            usleep(100);
+    }
+    return write(fd, &v, sizeof v) == sizeof v ? 0 : -1;
+}
+
+int eventfd_read(int fd, eventfd_t *v)
+{
+    int r = read(fd, v, sizeof *v) == sizeof *v ? 0 : -1;
+
+    if (r && atomic_load(&writing))
+        atomic_store(&in_vain, true);
+    return r;
+}
 
 static void what_was_read_is_not_read_again(void **state)
 {
@@ -300,6 +324,49 @@ static void a_queue_closes_while_it_fetches_for_another(void **state)
     cx_close(&x);
 }
 
+static void *drive(void *queue)
+{
+    struct pst_op *back;
+
+    held = true;
+    while (!pst_queue_reap(queue, &back, 1, UINT64_MAX))
+        ;
+    return NULL;
+}
+
+/* Its owner may look between the mark that it is signalled and the signal, which then comes late. */
+static void a_signal_that_comes_late_does_not_stay(void **state)
+{
+    struct cx_op a, b;
+    struct pst_queue *other;
+    struct pollfd p;
+    pthread_t t;
+    struct cx x;
+    uint64_t ino;
+    (void)state;
+
+    cx_open(&x, SIZE, 0);
+    ino = cx_make(&x, "f", MiB);
+    assert_int_equal(pst_queue_open(x.top, 8, &other), 0);
+    memstore_hold(cx_mem, BIT(PST_OP_READ));
+    cx_begin(&x, other, &a, ino, 0, 1000);
+    cx_begin(&x, x.q, &b, ino, 500, 1000);
+    cx_turn(x.q);
+    memstore_release(cx_mem);
+    assert_int_equal(pthread_create(&t, NULL, drive, other), 0);
+    while (!atomic_load(&writing))
+        usleep(100);
+    cx_end(x.q, &b, 1000, 0);
+    pthread_join(t, NULL);
+    assert_int_equal(a.op.result, 1000);
+    free(a.p);
+    cx_turn(x.q);
+    p = (struct pollfd){.fd = pst_queue_fd(x.q), .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 0), 0);
+    pst_queue_close(other);
+    cx_close(&x);
+}
+
 /* ---- errors ---- */
 
 static void an_error_is_told_once_and_not_kept(void **state)
@@ -379,6 +446,7 @@ int main(void)
         CX_TEST(a_read_that_is_cancelled_comes_back_and_the_others_go_on),
         CX_TEST(nobody_waits_long_for_the_fetch_of_a_queue_that_is_not_driven),
         CX_TEST(a_queue_closes_while_it_fetches_for_another),
+        CX_TEST(a_signal_that_comes_late_does_not_stay),
         CX_TEST(an_error_is_told_once_and_not_kept),
         CX_TEST(a_change_that_failed_may_have_happened),
         CX_TEST(other_operations_and_objects_that_are_not_open_pass),
