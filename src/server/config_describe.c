@@ -41,6 +41,8 @@ static void tell_tenant(const struct out *o, const struct text_tenant *t)
         {"max_connections", t->max_connections},
         {"shards", t->shards},
         {"buffer_memory", t->buffer_memory},
+        {"cache", t->cache},
+        {"read_ahead", t->read_ahead},
         {"backend_token_file", t->backend_token_file},
         {"backend_cert", t->backend_cert},
         {"backend_key", t->backend_key},

@@ -373,6 +373,26 @@ static void descriptions_have_no_secrets(void **state)
     "role: agent\nbackend: {url: 'penstock://h'}\ncredentials: [{name: c, cn: c, tenant: t}]\n"                        \
     "tenants:\n  - {name: t, containers: [a/b], backend_token_file: f" in "}\n"
 
+static void note_cache(void *user, const char *key, const char *value)
+{
+    char *text = user;
+
+    if (!strcmp(key, "tenants.cache") || !strcmp(key, "tenants.read_ahead"))
+        snprintf(text + strlen(text), 100 - strlen(text), "%s=%s ", key, value);
+}
+
+static void descriptions_have_a_tenants_cache(void **state)
+{
+    struct srv_config *c = NULL;
+    char err[400], text[100] = "";
+    (void)state;
+
+    assert_int_equal(load(A(", cache: 1G, read_ahead: 2M"), NULL, &c, err, sizeof err), 0);
+    srv_config_describe(c, note_cache, text);
+    assert_string_equal(text, "tenants.cache=1G tenants.read_ahead=2M ");
+    srv_config_free(c);
+}
+
 static void wrong_tenants_are_refused(void **state)
 {
     static const struct {
@@ -475,6 +495,7 @@ int main(void)
         cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
         cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
         cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
+        cmocka_unit_test(descriptions_have_a_tenants_cache),
         cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(wrong_tenants_are_refused),
         cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(tenants_are_read),
     };
