@@ -456,4 +456,5 @@ void cf_queue_ops(struct pst_store_ops *ops)
     ops->queue_reap = cq_reap;
     ops->queue_fd = cq_fd;
     ops->queue_cancel = cq_cancel;
+    ops->queue_spread = NULL; /* the one that passes on is for struct filter_queue */
 }

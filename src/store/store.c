@@ -512,10 +512,7 @@ int pst_store_read_now(struct pst_op *op)
 
 uint32_t pst_queue_spread(struct pst_queue *q)
 {
-    /* Filters that look at the bytes have queues of their own making. */
-    if (!pst_store_takes_far(q->store) || !q->store->ops->queue_spread)
-        return 0;
-    return q->store->ops->queue_spread(q);
+    return q->store->ops->queue_spread ? q->store->ops->queue_spread(q) : 0;
 }
 
 int pst_queue_submit(struct pst_queue *q, struct pst_op *op)

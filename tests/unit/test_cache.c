@@ -427,6 +427,7 @@ static void other_operations_and_objects_that_are_not_open_pass(void **state)
     assert_int_equal(cx_io(&x, PST_OP_SEEK_HOLE, ino, 0, NULL, 0), 1000);
     assert_int_equal(cx_io(&x, PST_OP_FSYNC, ino, 0, NULL, 0), 0);
     assert_int_equal(cx_io(&x, PST_OP_CHUNK_READ, ino, 0, NULL, 0), -EOPNOTSUPP);
+    assert_int_equal(pst_queue_spread(x.q), 0);
     cx_close(&x);
     cx_close(&y);
 }

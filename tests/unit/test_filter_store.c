@@ -63,6 +63,7 @@ static void what_is_stored_has_no_plain_text(void **state)
     (void)state;
 
     ff_open(&x, "crypt:" FF_KEY);
+    assert_int_equal(pst_queue_spread(x.q), 0);
     look_below();
     ino = ff_file(&x, "f");
     memset(data, 'a', sizeof data);
