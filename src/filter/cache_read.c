@@ -210,18 +210,24 @@ static void release(struct cache *c, struct cache_frame *f)
     f->n = f->at = 0;
 }
 
+/* Nobody is told any more of what this one's fetches end with. */
+static void disown(struct cache_frame *f)
+{
+    list_for_each (it, &f->q->fetch_active) {
+        struct cache_fetch *x = list_entry(it, struct cache_fetch, link);
+        if (x->owner == f)
+            x->owner = NULL;
+    }
+}
+
 void cache_read_leave(struct cache_frame *f)
 {
     struct cache_queue *q = f->q;
 
     q->nwaiting--;
+    disown(f);
     scoped_lock(&q->c->lock);
     release(q->c, f);
-    list_for_each (it, &q->fetch_active) {
-        struct cache_fetch *x = list_entry(it, struct cache_fetch, link);
-        if (x->owner == f)
-            x->owner = NULL;
-    }
 }
 
 /* cache.lock held. */
@@ -335,16 +341,6 @@ static enum claim claim(struct cache_frame *f)
     if (o)
         cache_obj_idle(c, o);
     return r;
-}
-
-/* Nobody is told any more of what this one's fetches end with. */
-static void disown(struct cache_frame *f)
-{
-    list_for_each (it, &f->q->fetch_active) {
-        struct cache_fetch *x = list_entry(it, struct cache_fetch, link);
-        if (x->owner == f)
-            x->owner = NULL;
-    }
 }
 
 void cache_read(struct cache_frame *f)
