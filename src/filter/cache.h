@@ -32,7 +32,7 @@
 #define CACHE_FETCH     16u /* blocks of a fetch: 1 MiB */
 #define CACHE_STREAMS   4u  /* readers of an object that are told apart */
 #define CACHE_AHEAD     8u  /* fetches ahead of a queue under way */
-#define CACHE_FOREIGN_NS (2 * NSEC_PER_SEC) /* for a fetch of another queue nobody waits longer */
+#define CACHE_FOREIGN_NS (2 * NSEC_PER_SEC) /* for a fetch of another queue nobody waits longer than twice that */
 
 struct cache_queue;
 struct cache_frame;

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define GHOSTS_EACH    8u   /* for each block */
 #define WINDOW_MIN     64u  /* blocks, if that is not more than a quarter */

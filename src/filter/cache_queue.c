@@ -4,8 +4,6 @@
  */
 #include "cache.h"
 
-#include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>

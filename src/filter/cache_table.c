@@ -1,7 +1,6 @@
 /* Blocks, objects, and what is valid. All under cache.lock. */
 #include "cache.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 static uint64_t mix(uint64_t x)
