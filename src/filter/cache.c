@@ -176,15 +176,6 @@ static void c_release(struct pst_cont *pc, uint64_t ino)
     pst_store_release(pc->next, ino);
 }
 
-static int c_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
-{
-    int r = pst_store_write(c->next, ino, offset, data, len, durable);
-
-    if (r != -EOPNOTSUPP)
-        doubt(c, ino);
-    return r;
-}
-
 /* ---- containers ---- */
 
 void cache_cont_put(struct cache_cont *cc)
@@ -327,7 +318,6 @@ int filter_cache(struct pst_store *next, uint64_t bytes, uint64_t ahead, struct 
     c->f.ops.open = c_open;
     c->f.ops.create = c_create;
     c->f.ops.release = c_release;
-    c->f.ops.write = c_write;
     c->f.ops.stats = c_stats;
     c->f.ops.describe = c_describe;
     c->f.ops.moves_only = true;
