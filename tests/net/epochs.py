@@ -103,6 +103,49 @@ def one(rng, filters):
     shutil.rmtree(T + "/store")
 
 
+def token(name):
+    with open(f"{T}/{name}.token", "w") as f:
+        f.write("%032x" % random.SystemRandom().randrange(1 << 128))
+    os.chmod(f.name, 0o600)
+    return f.name
+
+
+def tenants(rng):
+    """Two tenants of an agent, who share a container."""
+    names = {"anna": "64M", "bert": "16M"}
+    who = {n: {"PENSTOCK_TOKEN_FILE": token(n)} for n in names}
+    ids = "uid: %d, gid: %d" % (os.getuid(), os.getgid())
+    with open(T + "/server.yaml", "w") as f:
+        f.write("credentials:\n  - {name: agent, token_file: %s, any_uid: true, origin: true}\n" % token("agent"))
+    server = Daemon("--dev", T + "/store", "--config", f.name)
+    with open(T + "/agent.yaml", "w") as f:
+        f.write(f"role: agent\nbackend: {{url: '{server.url}', token_file: {T}/agent.token}}\ntenants:\n")
+        for n, size in names.items():
+            f.write(f"  - {{name: {n}, containers: [default/default], cache: {size}, backend_token_file: {T}/agent.token}}\n")
+        f.write("credentials:\n")
+        for n in names:
+            f.write(f"  - {{name: {n}, token_file: {T}/{n}.token, {ids}, tenant: {n}}}\n")
+    agent = Daemon("--config", f.name)
+    where = "default/default/set"
+    cli("cp", "-r", "-q", T + "/set", f"{agent.url}/{where}", **who["anna"])
+    epoch(agent, where, **who["anna"])
+    first = reads(server)
+    epoch(agent, where, **who["anna"])
+    assert reads(server) == first, "anna's second epoch read from the server"
+    m = agent.metrics()
+    bert = {k: m['tenant_cache_%s{tenant="bert"}' % k] for k in ("hits_total", "misses_total", "used_bytes", "memory_bytes")}
+    assert bert == {"hits_total": 0, "misses_total": 0, "used_bytes": 0, "memory_bytes": 16 << 20}, bert
+    epoch(agent, where, **who["bert"])
+    size = sum(os.path.getsize(os.path.join(T, "set", n)) for n in os.listdir(T + "/set"))
+    assert reads(server)[1] - first[1] >= size, "bert had bytes of anna's cache"
+    assert agent.metrics()['tenant_cache_used_bytes{tenant="bert"}'] <= 16 << 20
+    write(f"{T}/set/f0", 300000, rng)
+    cli("put", T + "/set/f0", f"{agent.url}/{where}/f0", **who["bert"])
+    epoch(agent, where, **who["anna"])
+    for d in (agent, server):
+        d.stop()
+
+
 def main():
     rng = random.Random(SEED)
     print("PENSTOCK_SEED=%d" % SEED)
@@ -113,6 +156,7 @@ def main():
     os.chmod(T + "/key", 0o600)
     one(rng, [])
     one(rng, ["--filter", "compress", "--filter", f"crypt:key_file={T}/key"])
+    tenants(rng)
 
 
 try:
