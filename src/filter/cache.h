@@ -165,7 +165,8 @@ struct cache_frame {
     struct pst_op *op;
     struct pst_cont *cont;
     void *user;
-    uint64_t since;  /* it waits; 0: it does not */
+    uint64_t since;  /* it waits, or is passed on; 0: neither */
+    uint64_t history; /* when it was passed on */
     bool foreign;    /* for a fetch of another queue */
     uint32_t tries;
     int err;         /* of a fetch of its own */

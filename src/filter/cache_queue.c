@@ -161,30 +161,42 @@ static bool changes(enum pst_op_kind k)
  * A change is over. Its attributes are those of the moment of the change, or, of a request that was repeated, of a moment
  * before: then, and if it failed, which it may have done after the change, the next reader looks.
  */
-static void changed(struct cache *c, const struct cache_frame *f)
+static void changed(struct cache *c, const struct cache_frame *f, struct cache_obj *o)
 {
     const struct pst_op *op = f->op;
-    uint64_t history = pst_store_history(c->f.st.next);
-    struct cache_obj *o;
 
-    scoped_lock(&c->lock);
-    o = cache_find(c, f->cont->info.id, op->ino);
-    if (!o)
-        return;
     cache_void(c, o);
-    if (op->result >= 0 && op->attr.change > o->change && o->history == history)
-        cache_note(c, o, &op->attr, f->since, history);
+    if (op->result >= 0 && op->attr.change > o->change && o->history == f->history)
+        cache_note(c, o, &op->attr, f->since, f->history);
     else
         o->known = false;
     cache_obj_idle(c, o);
+}
+
+/* Its answer has attributes, and whoever gets them may keep what he reads then as of them. */
+static bool shows(const struct pst_op *op)
+{
+    return op->result >= 0 && (op->kind == PST_OP_CHUNK_READ || op->kind == PST_OP_ATTR);
+}
+
+static void seen_in_passing(struct cache *c, const struct cache_frame *f)
+{
+    struct cache_obj *o;
+
+    scoped_lock(&c->lock);
+    o = cache_find(c, f->cont->info.id, f->op->ino);
+    if (o && changes(f->op->kind))
+        changed(c, f, o);
+    else if (o)
+        cache_note(c, o, &f->op->attr, f->since, f->history);
 }
 
 static void passed_back(struct cache_queue *q, struct cache_low *low)
 {
     struct cache_frame *f = container_of(low, struct cache_frame, low);
 
-    if (changes(f->op->kind))
-        changed(q->c, f);
+    if (changes(f->op->kind) || shows(f->op))
+        seen_in_passing(q->c, f);
     cache_done(f, f->op->result);
 }
 
@@ -192,6 +204,7 @@ void cache_pass(struct cache_frame *f)
 {
     f->op->cont = f->cont ? f->cont->next : NULL;
     f->since = now_ns();
+    f->history = pst_store_history(f->q->c->f.st.next);
     cache_send(f->q, &f->low, f->op, passed_back);
 }
 

@@ -138,6 +138,26 @@ static void a_change_by_another_way_is_seen_by_the_next_open(void **state)
     cx_close(&y);
 }
 
+/* A reader above that keeps bytes itself, another cache, asks for the attributes by an operation that passes. */
+static void attributes_that_pass_are_a_look_too(void **state)
+{
+    struct cx x, y;
+    uint64_t ino;
+    (void)state;
+
+    cx_open(&x, SIZE, 0);
+    cx_open(&y, SIZE, 0);
+    ino = cx_make(&x, "f", MiB);
+    cx_reopen(&y, ino);
+    assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
+    cx_write(&y, ino, 0, 2 * MiB, 1);
+    assert_int_equal(cx_io(&x, PST_OP_ATTR, ino, 0, NULL, 0), 0);
+    assert_int_equal(cx_check(&x, ino, 0, 3 * MiB, 1), 2 * MiB);
+    assert_int_equal(cx_counts(&x).looks, 0);
+    cx_close(&x);
+    cx_close(&y);
+}
+
 /* Without an open: a second at most. */
 static void a_file_that_stays_open_is_looked_at_each_second(void **state)
 {
@@ -195,6 +215,36 @@ static void another_history_of_the_store_makes_all_void(void **state)
     assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
     assert_true(cx_done(PST_OP_READ) > before);
     assert_int_equal(cx_counts(&x).looks, 1);
+    cx_close(&x);
+}
+
+/* Its counter is the lost history's: in the new one the same number may come for other bytes. */
+static void a_change_of_the_history_before_is_no_look_at_the_new_one(void **state)
+{
+    uint8_t p[100] = {0};
+    struct iovec v = {p, sizeof p};
+    struct pst_op *back = NULL;
+    struct pst_queue *other;
+    struct cx x;
+    uint64_t ino;
+    (void)state;
+
+    cx_open(&x, SIZE, 0);
+    ino = cx_make(&x, "f", MiB);
+    struct pst_op w = {.kind = PST_OP_WRITE, .cont = x.c, .ino = ino, .length = sizeof p, .iov = &v, .iovcnt = 1};
+    assert_int_equal(pst_queue_open(x.top, 8, &other), 0);
+    memstore_hold(cx_mem, BIT(PST_OP_WRITE));
+    assert_int_equal(pst_queue_submit(other, &w), 0);
+    cx_history = 2;
+    assert_int_equal(cx_check(&x, ino, 1000, 1000, 0), 1000);
+    assert_int_equal(cx_counts(&x).looks, 1);
+    memstore_release(cx_mem);
+    while (!back)
+        assert_true(pst_queue_reap(other, &back, 1, UINT64_MAX) >= 0);
+    assert_int_equal(w.result, sizeof p);
+    assert_int_equal(cx_check(&x, ino, 1000, 1000, 0), 1000);
+    assert_int_equal(cx_counts(&x).looks, 2);
+    pst_queue_close(other);
     cx_close(&x);
 }
 
@@ -439,9 +489,11 @@ int main(void)
         CX_TEST(a_read_into_many_pieces_of_memory_is_right),
         CX_TEST(a_change_through_it_is_seen_at_once),
         CX_TEST(a_change_by_another_way_is_seen_by_the_next_open),
+        CX_TEST(attributes_that_pass_are_a_look_too),
         CX_TEST(a_file_that_stays_open_is_looked_at_each_second),
         CX_TEST(a_look_that_fails_ends_the_hits),
         CX_TEST(another_history_of_the_store_makes_all_void),
+        CX_TEST(a_change_of_the_history_before_is_no_look_at_the_new_one),
         CX_TEST(who_reads_what_is_being_fetched_waits_for_it),
         CX_TEST(a_fetch_that_a_write_overtakes_is_not_kept),
         CX_TEST(a_read_that_is_cancelled_comes_back_and_the_others_go_on),

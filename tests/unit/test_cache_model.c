@@ -55,9 +55,15 @@ static void look(int w, int k)
 {
     struct pst_attr a;
 
-    assert_int_equal(pst_store_open(way[w].c, &ff_ctx, files[k].ino, R_OK | W_OK, false, &a), 0);
-    assert_int_equal(a.size, files[k].size);
-    pst_store_release(way[w].c, files[k].ino);
+    if (rng_below(&rng, 3)) {
+        assert_int_equal(pst_store_open(way[w].c, &ff_ctx, files[k].ino, R_OK | W_OK, false, &a), 0);
+        assert_int_equal(a.size, files[k].size);
+        pst_store_release(way[w].c, files[k].ino);
+    } else { /* as a daemon does it for who asks for attributes by its data connection */
+        struct pst_op op = {.kind = PST_OP_CHUNK_READ, .cont = way[w].c, .ino = files[k].ino};
+        assert_true(pst_queue_run(way[w].q, &op) >= 0);
+        assert_int_equal(op.attr.size, files[k].size);
+    }
     if (w == 2)
         return;
     seen[w][k].n = 0;
