@@ -26,8 +26,8 @@ static void looked(struct pst_cont *pc, const struct pst_attr *a, const struct b
         cache_note(c, o, a, b->ns, b->history);
 }
 
-/* It may have been changed, and how is not known. */
-static void doubt(struct pst_cont *pc, uint64_t ino)
+/* It was changed, and how its answer says; or, on an error, it may have been. */
+static void doubt(struct pst_cont *pc, uint64_t ino, int r, const struct before *b)
 {
     struct cache *c = cache_of(pc->store);
     struct cache_obj *o;
@@ -36,8 +36,7 @@ static void doubt(struct pst_cont *pc, uint64_t ino)
     o = cache_find(c, pc->info.id, ino);
     if (!o)
         return;
-    o->known = false;
-    cache_void(c, o);
+    cache_doubt(c, o, r < 0 ? now_ns() : b->ns);
     cache_obj_idle(c, o);
 }
 
@@ -80,7 +79,7 @@ static int c_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino
     int r = pst_store_setattr(c->next, ctx, ino, mask, in, ret);
 
     if (mask & PST_SET_SIZE)
-        doubt(c, ino);
+        doubt(c, ino, r, &b);
     if (r == 0)
         looked(c, ret, &b);
     return r;
@@ -140,7 +139,7 @@ static int c_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, i
     int r = pst_store_open(c->next, ctx, ino, accmode, trunc, ret);
 
     if (trunc)
-        doubt(c, ino);
+        doubt(c, ino, r, &b);
     if (r == 0)
         opened(c, ret, &b);
     return r;
@@ -155,7 +154,7 @@ static int c_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t pare
     if (r)
         return r;
     if (trunc)
-        doubt(c, ret->ino);
+        doubt(c, ret->ino, 0, &b);
     opened(c, ret, &b);
     return 0;
 }

@@ -10,9 +10,10 @@
  * look, an open above all; one that shows another counter makes all blocks of the object void. Blocks are read after the
  * counter was seen, so they are as of it or newer; if the same counter is seen once more, they are as of it. A look is
  * good for CACHE_AGE_NS, then the next read asks for the counter first (PST_OP_ATTR). Each change through this store
- * makes the object's blocks void when it comes back, before its submitter hears of it. What is being fetched meanwhile
- * goes to who waits for it, since it began to wait before, and is not kept. After a crash of the store below, which may
- * have lost changes, a counter may come twice: history (pst_store_history) has to be the same too.
+ * makes the object's blocks void when it comes back, before its submitter hears of it; one that failed may have happened,
+ * so what was asked for before it came back is no look. What is being fetched meanwhile goes to who waits for it, since
+ * it began to wait before, and is not kept. After a crash of the store below, which may have lost changes, a counter may
+ * come twice: history (pst_store_history) has to be the same too.
  *
  * One lock, for memory accesses only; bytes are copied outside of it, from pinned blocks.
  */
@@ -52,6 +53,7 @@ struct cache_obj {
     uint64_t change, size, history; /* as of the newest look */
     uint64_t looked_ns;
     bool known; /* false: look before anything is handed out */
+    uint64_t doubted_ns; /* what was asked for before it is of before a change, and does not make it known */
     uint32_t opens, users; /* users: fetches */
     uint32_t nblocks;
     struct list blocks;
@@ -129,8 +131,8 @@ struct cache_obj *cache_find(struct cache *c, uint64_t cont, uint64_t ino);
 /* With one more open. NULL: no memory. */
 struct cache_obj *cache_opened(struct cache *c, uint64_t cont, uint64_t ino);
 void cache_obj_idle(struct cache *c, struct cache_obj *o); /* frees it if nothing holds it */
-/* All blocks of the object are void. */
-void cache_void(struct cache *c, struct cache_obj *o);
+/* All blocks of the object are void, and what is seen of it counts only if it was asked for at since_ns or later. */
+void cache_doubt(struct cache *c, struct cache_obj *o, uint64_t since_ns);
 /* A look, which began at asked_ns, under that history. */
 void cache_note(struct cache *c, struct cache_obj *o, const struct pst_attr *a, uint64_t asked_ns, uint64_t history);
 /* The block, if it is not void; else POL_NONE. */

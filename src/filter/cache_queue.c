@@ -165,11 +165,10 @@ static void changed(struct cache *c, const struct cache_frame *f, struct cache_o
 {
     const struct pst_op *op = f->op;
 
-    cache_void(c, o);
     if (op->result >= 0 && op->attr.change > o->change && o->history == f->history)
         cache_note(c, o, &op->attr, f->since, f->history);
     else
-        o->known = false;
+        cache_doubt(c, o, now_ns());
     cache_obj_idle(c, o);
 }
 

@@ -72,8 +72,7 @@ static void look_came(struct cache *c, struct cache_fetch *x, int64_t result)
     if (result >= 0) {
         cache_note(c, x->obj, &x->op.attr, x->asked_ns, x->history);
     } else {
-        cache_void(c, x->obj);
-        x->obj->known = false;
+        cache_doubt(c, x->obj, x->asked_ns);
     }
 }
 

@@ -101,13 +101,20 @@ void cache_obj_idle(struct cache *c, struct cache_obj *o)
     c->nobjs--;
 }
 
-void cache_void(struct cache *c, struct cache_obj *o)
+static void void_all(struct cache *c, struct cache_obj *o)
 {
     while (!list_empty(&o->blocks)) {
         struct cache_block *b = list_entry(o->blocks.next, struct cache_block, of_obj);
         cache_block_void(c, (uint32_t)(b - c->blocks));
         c->n.voided++;
     }
+}
+
+void cache_doubt(struct cache *c, struct cache_obj *o, uint64_t since_ns)
+{
+    void_all(c, o);
+    o->known = false;
+    o->doubted_ns = max_u64(o->doubted_ns, since_ns);
 }
 
 void cache_note(struct cache *c, struct cache_obj *o, const struct pst_attr *a, uint64_t asked_ns, uint64_t history)
@@ -117,12 +124,12 @@ void cache_note(struct cache *c, struct cache_obj *o, const struct pst_attr *a, 
     if (same && a->change < o->change) /* it is from before what is known */
         return;
     if (!same || a->change != o->change)
-        cache_void(c, o);
+        void_all(c, o);
     o->change = a->change;
     o->size = a->size;
     o->history = history;
     o->looked_ns = o->known && same ? max_u64(o->looked_ns, asked_ns) : asked_ns;
-    o->known = true;
+    o->known = o->known || asked_ns >= o->doubted_ns;
 }
 
 /* ---- blocks ---- */
