@@ -241,6 +241,24 @@ int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cr
     return r ? r : identify(q, cred, rid);
 }
 
+int ctl_need_party(struct ctl_req *q, const PB(AdminHeader) * h)
+{
+    if (!h)
+        return ctl_fail(q, -EINVAL, "no header");
+    ctl_trace(q, h->trace);
+    return ctl_need_session(q, h->session);
+}
+
+int ctl_need_origin(struct ctl_req *q, const PB(AdminHeader) * h)
+{
+    int r = ctl_need_party(q, h);
+
+    if (r || sess_ident(q->sess)->origin)
+        return r;
+    sess_refuse(q->s->sess, REFUSE_CRED);
+    return ctl_fail(q, -EPERM, "credential %s may not speak for others (origin)", sess_ident(q->sess)->credential);
+}
+
 /* Within the tenant's limits. -EINPROGRESS: the request is put off. */
 static int take_share(struct ctl_req *q)
 {

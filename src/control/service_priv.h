@@ -128,6 +128,10 @@ int ctl_still_wanted(struct ctl_req *q);
 int ctl_pause(struct ctl_req *q);
 /* Finds the session (q->sess); -ESTALE. */
 int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id);
+/* The same by a header of which no more is wanted. */
+int ctl_need_party(struct ctl_req *q, const PB(AdminHeader) * h);
+/* And of a credential that may speak for others. */
+int ctl_need_origin(struct ctl_req *q, const PB(AdminHeader) * h);
 /* Session, cred and request id. */
 int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid);
 /* All that a namespace request's header says, with the container. */

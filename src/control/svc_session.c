@@ -273,14 +273,10 @@ static int do_origins(struct ctl_req *q, const void *in_, void *out_)
     const PB(OriginsRequest) *in = in_;
     PB(OriginsReply) *out = out_;
     uint64_t end = now_ns() + FENCE_WAIT_NS;
-    int r = in->header ? ctl_need_session(q, in->header->session) : ctl_fail(q, -EINVAL, "no header");
+    int r = ctl_need_origin(q, in->header);
 
     if (r)
         return r;
-    if (!sess_ident(q->sess)->origin) {
-        sess_refuse(q->s->sess, REFUSE_CRED);
-        return ctl_fail(q, -EPERM, "credential %s may not speak for others (origin)", sess_ident(q->sess)->credential);
-    }
     if (in->n_clients > ORIGINS_MAX || in->n_drop > ORIGINS_MAX)
         return ctl_fail(q, -EINVAL, "at most %u clients and %u numbers to drop", ORIGINS_MAX, ORIGINS_MAX);
     for (size_t i = 0; i < in->n_drop; i++)

@@ -10,14 +10,10 @@ int ctl_third_ticket(struct ctl_req *q, const void *in_, void *out_)
     const PB(ThirdTicketRequest) *in = in_;
     PB(ThirdTicketReply) *out = out_;
     uint8_t ticket[SESS_TICKET_BYTES];
-    int r = in->header ? ctl_need_session(q, in->header->session) : ctl_fail(q, -EINVAL, "no header");
+    int r = ctl_need_origin(q, in->header);
 
     if (r)
         return r;
-    if (!sess_ident(q->sess)->origin) {
-        sess_refuse(q->s->sess, REFUSE_CRED);
-        return ctl_fail(q, -EPERM, "credential %s may not speak for others (origin)", sess_ident(q->sess)->credential);
-    }
     if (!ctl_has_shard(&q->tenant->in, in->shard))
         return ctl_fail(q, -EINVAL, "%u is not a shard of the session's reply", in->shard);
     r = sess_third_new(q->s->sess, q->sess, in->shard, in->owner, now_ns(), ticket, &out->number);
@@ -58,7 +54,7 @@ int ctl_third_party(struct ctl_req *q, const void *in_, void *out_)
     const PB(ThirdPartyRequest) *in = in_;
     const struct ctl_hooks *h = &q->s->hooks;
     struct pst_third t;
-    int r = in->header ? ctl_need_session(q, in->header->session) : ctl_fail(q, -EINVAL, "no header");
+    int r = ctl_need_party(q, in->header);
 
     if (r)
         return r;

@@ -129,7 +129,7 @@ struct req {
     struct turn turn;
     uint64_t start_ns;
     uint32_t refs, nparts, nbufs, ops_left, rmas_left;
-    bool failed, answered;
+    bool failed;
     struct dp_reply reply;
     void *stash;        /* inline payload, while the request waited */
     struct iovec *iov;  /* several parts in one operation */

@@ -214,6 +214,9 @@ static void answer_read(struct req *r)
         if (r->parts[i].got < r->parts[i].len)
             break;
     }
+    /* The file has grown meanwhile, and bytes behind a gap are on their way: "nothing" would give their place back. */
+    if (y->status == 0 && y->result == 0 && r->third && r->moved)
+        y->status = -ENOTCONN;
     if (y->status == 0 && req_is_inline(r)) {
         y->payload = r->parts[0].buf->data;
         y->payload_len = (uint32_t)y->result;

@@ -16,7 +16,7 @@
 
 #define OF_OWNER_MAX 16u   /* connections of one owner to a shard */
 #define WAYS_MAX     16u   /* of a client of an agent; older ones are forgotten */
-#define HOSTS_MAX    4096u /* clients that have any: a bound, more than sessions there are */
+#define HOSTS_MAX    4096u /* clients that have any; with more the first one has to ask again */
 #define WAYS_NS      (10 * NSEC_PER_SEC) /* so many in this time at most */
 #define PASSED_ON    (UINT64_C(1) << 63) /* in the numbers that an agent gives */
 

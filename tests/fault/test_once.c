@@ -4,10 +4,15 @@
  */
 #include "raw_daemon.h"
 
+#include "base/util.h"
+#include "remote/remote_store.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -214,6 +219,58 @@ static void tries_of_a_name_that_meet_make_it_once(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+/* ---- by the client of our own, as an agent has it ---- */
+
+static int64_t replace_chunk(struct pst_queue *q, struct pst_cont *c, const struct pst_reqid *id, uint8_t *bytes,
+                             size_t n)
+{
+    struct iovec iov = {bytes, n};
+    struct pst_op op = {.kind = PST_OP_CHUNK_REPLACE,
+                        .cont = c,
+                        .ino = ino,
+                        .length = n,
+                        .iov = &iov,
+                        .iovcnt = 1,
+                        .version = PST_VERSION_ANY,
+                        .ctx.id = *id};
+
+    return pst_queue_run(q, &op);
+}
+
+/* A chunk with filters is made anew when it is tried again, and is longer or shorter than the one that was recorded. */
+static void a_recorded_answer_ends_a_repetition_of_another_length(void **state)
+{
+    const struct pst_option opts[] = {{"origin", "1"}, {"timeout_ms", "20000"}};
+    const struct pst_ctx ctx = {0}; /* trusted */
+    struct pst_reqid id = {.client = "a host's client", .slot = 3, .seq = 1};
+    static const size_t lengths[] = {12288, 4096, 20480}; /* by the arena and in the message */
+    uint8_t *bytes = calloc(1, 20480);
+    char where[80], err[300] = "";
+    struct pst_store *st;
+    struct pst_cont *c;
+    struct pst_queue *q;
+    struct pst_attr a;
+
+    (void)state;
+    snprintf(where, sizeof where, "//%s", addr);
+    if (pst_remote_backend.open(where, opts, ARRAY_SIZE(opts), &st, err, sizeof err) < 0)
+        fail_msg("%s", err);
+    assert_int_equal(pst_store_origin_add(st, id.client), 0);
+    assert_int_equal(pst_cont_open(st, &ctx, "p", "c", &c), 0);
+    assert_int_equal(pst_store_open(c, &ctx, ino, W_OK, false, &a), 0);
+    assert_int_equal(pst_queue_open(st, 4, &q), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(lengths); i++)
+        assert_int_equal(replace_chunk(q, c, &id, bytes, lengths[i]), lengths[0]);
+    id.seq++;
+    assert_int_equal(replace_chunk(q, c, &id, bytes, 4096), 4096);
+    pst_queue_close(q);
+    pst_store_release(c, ino);
+    pst_cont_close(c);
+    pst_store_origin_remove(st, id.client);
+    pst_store_close(st);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +282,7 @@ int main(void)
         T(of_several_retries_that_wait_the_newest_goes_on),
         T(a_name_is_not_made_after_a_later_try_failed),
         T(tries_of_a_name_that_meet_make_it_once),
+        T(a_recorded_answer_ends_a_repetition_of_another_length),
     };
 
     daemon_filter = "delay:op=punch+make,ms=200";

@@ -1,7 +1,7 @@
 /*
  * Connections of third parties: whose memory requests may name, what comes when, and what is refused. The daemon runs in
  * this process. Without an argument `alice` is an agent at its server; with "agent" the daemon is an agent, alice a client of
- * it, and the connection is to the server behind.
+ * it, and the connection is to the server behind; with "delay" each second read of the server's store takes longer.
  */
 #include "raw_daemon.h"
 
@@ -380,8 +380,65 @@ static void ways_end_with_the_session(void **state)
     raw_disconnect(&bobs);
 }
 
+/* ---- with "delay" ---- */
+
+/* A read of a file that is empty at first and has `n` bytes before its last part is read. */
+static void read_while_it_grows(struct raw_conn *other, uint32_t n, uint64_t tag)
+{
+    struct dp_request r, w;
+    struct cap cap;
+    char name[32];
+
+    snprintf(name, sizeof name, "grows%llu", (unsigned long long)tag);
+    assert_int_equal(raw_create(&alice, name, &ino, &cap), 0);
+    assert_int_equal(raw_bind(&conn, 0, &cap), 0);
+    assert_int_equal(raw_bind(other, 0, &cap), 0);
+    memset(third.mem, 't', RAW_MEM);
+    r = io(DP_READ, 0, n, &third, way.number, tag, 0);
+    w = raw_io(other, DP_WRITE, 0, ino, 0, n, 0);
+    assert_int_equal(raw_request(&conn, &r), 0);
+    usleep(100000);
+    assert_int_equal(raw_call(other, &w), 0);
+    for (int i = 0; i < 20000 && !conn.got && !conn.closed; i++) {
+        fab_progress(conn.shard, NSEC_PER_MSEC);
+        fab_progress(third.shard, NSEC_PER_MSEC);
+    }
+}
+
+/* An answer "nothing read" gives the memory back at once: so none of the request's bytes may be on their way. */
+static void a_read_of_nothing_has_no_bytes_under_way(void **state)
+{
+    const uint32_t part = 1u << 20; /* data.buffer_bytes: in three parts, of which one or two are delayed, in turn */
+    uint64_t was = ino;
+    struct raw_conn other;
+    bool met = false;
+
+    (void)state;
+    assert_int_equal(raw_connect_new(&alice, &other), 0);
+    for (uint64_t tag = 1; tag <= 40 && !met; tag++) {
+        read_while_it_grows(&other, 3 * part, tag);
+        if (raw_wait(&conn) == 0) {
+            if (conn.reply.result > 0)
+                continue; /* those bytes count, and a notice tells of them */
+            for (int i = 0; i < 20; i++)
+                fab_progress(third.shard, 10 * NSEC_PER_MSEC);
+            assert_true(all(third.mem, RAW_MEM, 't'));
+        } else { /* bytes behind a gap: it is to be asked again */
+            assert_int_equal(conn.reply.status, -ENOTCONN);
+            assert_int_equal(conn.reply.offset, 0);
+            met = true;
+        }
+    }
+    assert_true(met);
+    raw_disconnect(&other);
+    ino = was;
+}
+
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest slow[] = {
+        cmocka_unit_test_setup_teardown(a_read_of_nothing_has_no_bytes_under_way, set_up_third, tear_down_third),
+    };
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up_third, tear_down_third)
         T(bytes_of_all_sizes_and_alignments_come_and_go),
@@ -402,5 +459,9 @@ int main(int argc, char **argv)
     seed = text ? strtoull(text, NULL, 0) : now_ns();
     printf("seed %llu\n", (unsigned long long)seed);
     daemon_agent = daemon_third = argc > 1 && !strcmp(argv[1], "agent");
+    if (argc > 1 && !strcmp(argv[1], "delay")) {
+        daemon_filter = "delay:ms=500,op=read,every=2";
+        return cmocka_run_group_tests(slow, start_daemon, stop_daemon);
+    }
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
 }

@@ -95,6 +95,36 @@ static void a_connection_says_where_its_bytes_go(void **state)
     setenv("PENSTOCK_PLACEMENT", "third-party", 1);
 }
 
+/* What the agent's filters have to see does not go past them, whatever is asked for. */
+static void an_agent_whose_filters_see_the_bytes_offers_nothing(void **state)
+{
+    static const char *const flags[][3] = {{NULL},
+                                           {"--cache", "64M"},
+                                           {"--filter", "crypt:key_command=printf${IFS}%064d${IFS}7"}};
+    const struct daemon server = {.program = program, .port = daemon_.backend_port};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+        char container[20];
+        struct daemon agent;
+        struct pst_fs *fs;
+
+        assert_true(daemon_agent_start(&agent, &server, flags[i]));
+        snprintf(container, sizeof container, "seen%zu", i); /* each is written with other filters */
+        api_base = agent.base;
+        if (i > 0) {
+            assert_int_equal(api_connect(container, 0, &fs), -ENOTSUP);
+            setenv("PENSTOCK_PLACEMENT", "auto", 1);
+        }
+        fs = connect_at(agent.base, container, 0);
+        put(fs, "/x", 'x');
+        assert_int_equal(is_third(fs), i == 0); /* without filters it would be */
+        assert_int_equal(pst_disconnect(fs), 0);
+        setenv("PENSTOCK_PLACEMENT", "third-party", 1);
+        daemon_done(&agent);
+    }
+}
+
 static void must_be(const uint8_t *p, size_t from, size_t to, int c, const char *what, int round)
 {
     for (size_t i = from; i < to; i++)
@@ -354,6 +384,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_says_where_its_bytes_go),
+        cmocka_unit_test(an_agent_whose_filters_see_the_bytes_offers_nothing),
         cmocka_unit_test(what_comes_late_meets_no_other_request),
         cmocka_unit_test(a_connection_that_is_cut_loses_nothing),
         cmocka_unit_test(a_host_that_dies_in_mid_transfer_hurts_nobody),

@@ -189,7 +189,7 @@ void rq_third_connected(struct rqueue *q);
 void rq_third_message(struct rqueue *q, const void *msg, size_t len);
 bool rq_third_closed(struct rqueue *q, int err);
 void rq_third_destroy(struct rqueue *q);
-/* An agent's: the segments of op->far. -ENOLINK: of another session; -EAGAIN. */
+/* An agent's: the segments of op->far. -ENOLINK: of another session. */
 int rq_far_place(struct rqueue *q, struct rop *p, struct dp_request *req);
 
 /* ---- wire.c ---- */

@@ -246,7 +246,7 @@ void rq_third_reply(struct rqueue *q, struct rop *p, const struct dp_reply *y)
     p->kept = *y;
     p->kept.payload = NULL;
     p->has_reply = true;
-    if (y->status == -ENOTCONN) /* the server does not have it any more */
+    if (y->status == -ENOTCONN && !p->is_gone) /* the server does not have it any more */
         rq_third_cut(q);
     rq_third_resolve(q, p);
 }

@@ -118,7 +118,10 @@ struct dp_request {
 
 #define DP_SETTLED 1u /* no RMA of the request is under way, or comes */
 
-/* The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes. */
+/*
+ * The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes; of CHUNK_REPLACE
+ * <= DP_CHUNK_MAX: the recorded answer to a request that was made anew may be of another length.
+ */
 struct dp_reply {
     uint64_t msgno;  /* of the request that it answers */
     uint64_t tag;    /* of the request */
