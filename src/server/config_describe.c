@@ -9,6 +9,21 @@ struct out {
     void *user;
 };
 
+struct member {
+    const char *key, *value; /* NULL: not set */
+};
+
+static void tell_members(const struct out *o, const char *list, const struct member *m, size_t n)
+{
+    char key[60];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(key, sizeof key, "%s.%s", list, m[i].key);
+        if (m[i].value)
+            o->fn(o->user, key, m[i].value);
+    }
+}
+
 /* A command may have the key itself among its words: it is the last that is told. */
 static void tell_filter(const struct out *o, const char *key, const char *spec)
 {
@@ -27,9 +42,7 @@ static void tell_filter(const struct out *o, const char *key, const char *spec)
 /* "tenants.quota": its members in the order of the manual. */
 static void tell_tenant(const struct out *o, const struct text_tenant *t)
 {
-    const struct {
-        const char *key, *value;
-    } members[] = {
+    const struct member members[] = {
         {"quota", t->quota},
         {"quota_objects", t->quota_objects},
         {"weight", t->weight},
@@ -41,29 +54,24 @@ static void tell_tenant(const struct out *o, const struct text_tenant *t)
         {"max_connections", t->max_connections},
         {"shards", t->shards},
         {"buffer_memory", t->buffer_memory},
+        {"cache", t->cache},
+        {"read_ahead", t->read_ahead},
         {"backend_token_file", t->backend_token_file},
         {"backend_cert", t->backend_cert},
         {"backend_key", t->backend_key},
     };
-    char key[60];
 
     o->fn(o->user, "tenants.name", t->name ? t->name : "");
     for (unsigned i = 0; i < t->containers_count; i++)
         o->fn(o->user, "tenants.containers", t->containers[i]);
     for (unsigned i = 0; i < t->filters_count; i++)
         tell_filter(o, "tenants.filters", t->filters[i]);
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
-        snprintf(key, sizeof key, "tenants.%s", members[i].key);
-        if (members[i].value)
-            o->fn(o->user, key, members[i].value);
-    }
+    tell_members(o, "tenants", members, ARRAY_SIZE(members));
 }
 
 static void tell_credential(const struct out *o, const struct text_credential *t)
 {
-    const struct {
-        const char *key, *value;
-    } members[] = {
+    const struct member members[] = {
         {"token", t->token ? "(not shown)" : NULL},
         {"token_file", t->token_file},
         {"cn", t->cn},
@@ -74,14 +82,9 @@ static void tell_credential(const struct out *o, const struct text_credential *t
         {"origin", t->origin},
         {"tenant", t->tenant},
     };
-    char key[60];
 
     o->fn(o->user, "credentials.name", t->name ? t->name : "");
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
-        snprintf(key, sizeof key, "credentials.%s", members[i].key);
-        if (members[i].value)
-            o->fn(o->user, key, members[i].value);
-    }
+    tell_members(o, "credentials", members, ARRAY_SIZE(members));
 }
 
 static void tell_pool(const struct out *o, const struct text_pool *p)
