@@ -169,28 +169,33 @@ static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t 
 
 static int load(struct srv *srv, char *err, size_t err_size)
 {
-    const char *path = srv->cfg->tenants_file;
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const char *path = srv->cfg->tenants_file, *why = NULL;
     cleanup_free char *line = NULL;
+    FILE *f = fopen(path, "re");
     struct stat st;
     size_t size = 0;
     unsigned n = 0;
-    FILE *f;
     int r = 0;
 
-    if (fd < 0 && errno == ENOENT)
+    if (!f && errno == ENOENT)
         return 0;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        r = fd < 0 ? -errno : -EINVAL;
-        snprintf(err, err_size, "%s (tenants_file): %s", path, fd < 0 ? err_text(r) : "not a file of limits");
-        return r;
+    if (!f) {
+        r = -errno;
+        why = err_text(r);
+    } else if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
+        r = -EINVAL;
+        why = "not a file of limits";
     }
-    f = fdopen(dup(fd), "r");
-    if (!f)
-        return -errno;
     while (r == 0 && getline(&line, &size, f) >= 0)
         r = take_line(srv, line, ++n, err, err_size);
-    fclose(f);
+    if (r == 0 && ferror(f)) {
+        r = -EIO;
+        why = err_text(r);
+    }
+    if (why)
+        snprintf(err, err_size, "%s (tenants_file): %s", path, why);
+    if (f)
+        fclose(f);
     return r;
 }
 
