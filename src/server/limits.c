@@ -120,6 +120,8 @@ static int save(struct srv *srv)
     FILE *f;
     int fd, r;
 
+    if (dirfd < 0) /* told before anything has changed */
+        return -errno;
     if (asprintf(&tmp, "%s.new", path) < 0) {
         tmp = NULL;
         return -ENOMEM;
@@ -137,7 +139,7 @@ static int save(struct srv *srv)
         r = -errno;
     if (r == 0 && rename(tmp, path) < 0)
         r = -errno;
-    if (r == 0 && (dirfd < 0 || fsync(dirfd) < 0))
+    if (r == 0 && fsync(dirfd) < 0)
         r = -errno;
     if (r < 0)
         unlink(tmp);
