@@ -52,6 +52,7 @@ static void drop(struct text_tenant *t)
 /* On a failure ret has nothing. */
 static int copy(const struct text_tenant *from, struct text_tenant *ret)
 {
+    *ret = (struct text_tenant){0};
     for (size_t i = 0; i < KEYS; i++) {
         *at(ret, i) = get(from, i) ? strdup(get(from, i)) : NULL;
         if (get(from, i) && !get(ret, i)) {
@@ -321,12 +322,12 @@ static void reload_one(struct tenant *t, const struct text_tenant *text)
 {
     struct text_tenant base;
     struct srv_tenant now;
-    char err[300] = "";
+    char err[300];
     int r = copy(text, &base);
 
-    if (r < 0)
-        return;
-    r = combine(t, &base, &t->limits.set, &now, err, sizeof err);
+    snprintf(err, sizeof err, "tenant %s: out of memory", t->cfg->name);
+    if (r == 0)
+        r = combine(t, &base, &t->limits.set, &now, err, sizeof err);
     if (r < 0) { /* not of the file alone, which was checked: with what was set at run time */
         log_error("%s: its limits stay as they were", err);
         drop(&base);
