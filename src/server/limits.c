@@ -15,19 +15,22 @@
 #define FILE_MAX   (1u << 20)
 #define VALUE_MAX  32u
 
+/* As text and, checked, as a number (uint64_t). */
 static const struct {
     const char *name;
-    size_t text;
+    size_t text, number;
 } keys[] = {
-    {"quota", offsetof(struct text_tenant, quota)},
-    {"quota_objects", offsetof(struct text_tenant, quota_objects)},
-    {"weight", offsetof(struct text_tenant, weight)},
-    {"rate", offsetof(struct text_tenant, rate)},
-    {"rate_ops", offsetof(struct text_tenant, rate_ops)},
-    {"burst", offsetof(struct text_tenant, burst)},
-    {"burst_ops", offsetof(struct text_tenant, burst_ops)},
-    {"max_sessions", offsetof(struct text_tenant, max_sessions)},
-    {"max_connections", offsetof(struct text_tenant, max_connections)},
+#define KEY(name, member) {#name, offsetof(struct text_tenant, name), offsetof(struct srv_tenant, member)}
+    KEY(quota, quota_bytes),
+    KEY(quota_objects, quota_objects),
+    KEY(weight, weight),
+    KEY(rate, bytes_per_s),
+    KEY(rate_ops, ops_per_s),
+    KEY(burst, burst_bytes),
+    KEY(burst_ops, burst_ops),
+    KEY(max_sessions, max_sessions),
+    KEY(max_connections, max_connections),
+#undef KEY
 };
 #define KEYS ARRAY_SIZE(keys)
 
@@ -222,7 +225,6 @@ int limits_start(struct srv *srv, char *err, size_t err_size)
     srv_each_tenant(srv, t) {
         const struct text_tenant *text = t->id ? text_of(srv->cfg, t->cfg->name) : NULL;
         t->limits.now = *t->cfg;
-        atomic_store(&t->max_connections, t->cfg->max_connections);
         if (r == 0 && text)
             r = copy(text, &t->limits.base);
     }
@@ -355,24 +357,14 @@ void limits_reload(struct srv *srv, const struct srv_config *again)
 
 void limits_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
-    const struct srv_tenant *k = &t->limits.now;
     char text[32];
 
     scoped_lock(&t->srv->limits_lock);
-    {
-        const struct {
-            const char *key;
-            uint64_t value;
-        } numbers[] = {
-            {"quota", k->quota_bytes}, {"quota_objects", k->quota_objects}, {"weight", k->weight},
-            {"rate", k->bytes_per_s},  {"rate_ops", k->ops_per_s},          {"burst", k->burst_bytes},
-            {"burst_ops", k->burst_ops}, {"max_sessions", k->max_sessions}, {"max_connections", k->max_connections},
-        };
-        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
-            snprintf(text, sizeof text, "%llu", (unsigned long long)numbers[i].value);
-            if (numbers[i].value)
-                fn(arg, numbers[i].key, text);
-        }
+    for (size_t i = 0; i < KEYS; i++) {
+        uint64_t n = *(const uint64_t *)((const char *)&t->limits.now + keys[i].number);
+        snprintf(text, sizeof text, "%llu", (unsigned long long)n);
+        if (n)
+            fn(arg, keys[i].name, text);
     }
     for (size_t i = 0; i < KEYS; i++)
         if (get(&t->limits.set, i))
