@@ -117,7 +117,7 @@ struct pst_options {
     const char *ca_file;       /* PENSTOCK_TOKEN_FILE, PENSTOCK_CA_FILE, PENSTOCK_CERT_FILE, PENSTOCK_KEY_FILE */
     const char *cert_file;
     const char *key_file;
-    const char *store_options; /* local: "key=value,key=value" for the engine; penstock: placement=auto|exported|crossing */
+    const char *store_options; /* local: "key=value,key=value" for the engine; penstock: placement=auto|exported|third-party|crossing */
     /*
      * Inline services in this process: what the container holds is made and read by them, the server sees their output
      * only. Each is "NAME" or "NAME:key=value,key=value" ("compress:alg=zstd", "crypt:key_file=/etc/ml.key", "csum"; those

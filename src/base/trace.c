@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #define LINES_MAX 50u /* of slow and failed requests, in each of */
 #define LINES_NS  (10 * NSEC_PER_SEC)

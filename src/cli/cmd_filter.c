@@ -45,6 +45,7 @@ static int rewrap(struct pst_store **st, const char *spec, const struct cli_url 
 /* The keys stay in this process: the server gives and takes wrapped ones. */
 static struct pst_store *open_server(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)
 {
+    char timeout[24];
     const struct pst_option all[] = {
         {"purpose", "cli"},
         {"token_file", cli_or_env(k->token_file, "PENSTOCK_TOKEN_FILE")},
@@ -52,6 +53,7 @@ static struct pst_store *open_server(const struct cli_url *u, const struct cli_c
         {"cert_file", cli_or_env(k->cert, "PENSTOCK_CERT_FILE")},
         {"key_file", cli_or_env(k->key, "PENSTOCK_KEY_FILE")},
         {"insecure", k->insecure ? "1" : NULL},
+        {"timeout_ms", k->timeout_ms ? timeout : NULL},
     };
     struct pst_option opts[ARRAY_SIZE(all)];
     struct pst_store *st;
@@ -59,6 +61,7 @@ static struct pst_store *open_server(const struct cli_url *u, const struct cli_c
     size_t n = 0;
     int r;
 
+    snprintf(timeout, sizeof timeout, "%llu", (unsigned long long)min_u64(k->timeout_ms, 3600000));
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         if (all[i].value)
             opts[n++] = all[i];

@@ -293,6 +293,20 @@ int ctl_need_header(struct ctl_req *q, const PB(Header) * h)
     return 0;
 }
 
+int ctl_need_admin_header(struct ctl_req *q, const PB(AdminHeader) * h)
+{
+    int r;
+
+    if (!h)
+        return ctl_fail(q, -EINVAL, "no header");
+    ctl_trace(q, h->trace);
+    r = ctl_need_cred(q, h->session, h->cred, h->request_id);
+    /* Administrators are trusted by the store, whatever uid they run as. */
+    if (!r && ctl_is_admin(q))
+        q->ctx.cred = NULL;
+    return r;
+}
+
 bool ctl_is_admin(const struct ctl_req *q)
 {
     const struct sess_ident *who = sess_ident(q->sess);

@@ -136,6 +136,8 @@ int ctl_need_origin(struct ctl_req *q, const PB(AdminHeader) * h);
 int ctl_need_cred(struct ctl_req *q, ProtobufCBinaryData id, const PB(Cred) * cred, const PB(RequestId) * rid);
 /* All that a namespace request's header says, with the container. */
 int ctl_need_header(struct ctl_req *q, const PB(Header) * h);
+/* And of a request about pools, containers or tenants. */
+int ctl_need_admin_header(struct ctl_req *q, const PB(AdminHeader) * h);
 bool ctl_is_admin(const struct ctl_req *q);
 int ctl_need_admin(struct ctl_req *q);
 /* The request changes what users see of the server: it goes to the audit log, however it ends. */

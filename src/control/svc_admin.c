@@ -4,18 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-static int need_admin_header(struct ctl_req *q, const PB(AdminHeader) * h)
-{
-    int r;
-
-    ctl_trace(q, h ? h->trace : 0);
-    r = h ? ctl_need_cred(q, h->session, h->cred, h->request_id) : ctl_fail(q, -EINVAL, "no header");
-    /* Administrators are trusted by the store, whatever uid they run as. */
-    if (!r && ctl_is_admin(q))
-        q->ctx.cred = NULL;
-    return r;
-}
-
 static int take_label(struct ctl_req *q, const char *label, char *dst)
 {
     size_t n = strlen(label);
@@ -47,7 +35,7 @@ static int pool_create(struct ctl_req *q, const void *in_, void *out)
     int r;
 
     ctl_act(q, "pool_create", "%.*s", PST_LABEL_MAX, in->pool ? in->pool->label : "");
-    r = need_admin_header(q, in->header);
+    r = ctl_need_admin_header(q, in->header);
     if (!r)
         r = ctl_need_admin(q);
     if (!r && !in->pool)
@@ -70,7 +58,7 @@ static int pool_query(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(PoolQueryRequest) *in = in_;
     struct pst_pool_info info;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
 
     if (!r)
         r = pst_pool_query(q->tenant->in.st, &q->ctx, in->label, &info);
@@ -126,7 +114,7 @@ static int pool_list(struct ctl_req *q, const void *in_, void *out_)
     const PB(PoolListRequest) *in = in_;
     PB(PoolListReply) *out = out_;
     struct page p;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
 
     if (!r)
         r = page_init(q, in->limit, &p);
@@ -147,7 +135,7 @@ static int pool_destroy(struct ctl_req *q, const void *in_, void *out)
     (void)out;
 
     ctl_act(q, "pool_destroy", "%.*s", PST_LABEL_MAX, in->label);
-    r = need_admin_header(q, in->header);
+    r = ctl_need_admin_header(q, in->header);
     if (!r)
         r = ctl_need_admin(q);
     return r ? r : pst_pool_destroy(q->tenant->in.st, &q->ctx, in->label, in->force);
@@ -198,7 +186,7 @@ static int cont_create(struct ctl_req *q, const void *in_, void *out)
 
     if (c)
         ctl_act(q, "container_create", "%.*s/%.*s", PST_LABEL_MAX, c->pool, PST_LABEL_MAX, c->label);
-    r = need_admin_header(q, in->header);
+    r = ctl_need_admin_header(q, in->header);
     if (!r && !c)
         r = ctl_fail(q, -EINVAL, "no container");
     if (!r)
@@ -221,7 +209,7 @@ static int cont_query(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(ContainerQueryRequest) *in = in_;
     struct pst_cont_info info;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
 
     if (!r)
         r = pst_cont_query(q->tenant->in.st, &q->ctx, in->pool, in->label, &info);
@@ -249,7 +237,7 @@ static int cont_list(struct ctl_req *q, const void *in_, void *out_)
     const PB(ContainerListRequest) *in = in_;
     PB(ContainerListReply) *out = out_;
     struct page p;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
 
     if (!r)
         r = page_init(q, in->limit, &p);
@@ -270,7 +258,7 @@ static int cont_destroy(struct ctl_req *q, const void *in_, void *out)
     (void)out;
 
     ctl_act(q, "container_destroy", "%.*s/%.*s", PST_LABEL_MAX, in->pool, PST_LABEL_MAX, in->label);
-    r = need_admin_header(q, in->header);
+    r = ctl_need_admin_header(q, in->header);
     return r ? r : pst_cont_destroy(q->tenant->in.st, &q->ctx, in->pool, in->label);
 }
 
@@ -279,7 +267,7 @@ static int cont_open(struct ctl_req *q, const void *in_, void *out_)
     const PB(ContainerOpenRequest) *in = in_;
     PB(ContainerOpenReply) *out = out_;
     struct pst_cont *c;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
 
     if (!r)
         r = pst_cont_open(q->tenant->in.st, &q->ctx, in->pool, in->label, &c);
@@ -304,7 +292,7 @@ static int cont_open(struct ctl_req *q, const void *in_, void *out_)
 static int cont_close(struct ctl_req *q, const void *in_, void *out)
 {
     const PB(ContainerCloseRequest) *in = in_;
-    int r = need_admin_header(q, in->header);
+    int r = ctl_need_admin_header(q, in->header);
     (void)out;
     return r ? r : sess_cont_close(q->s->sess, q->sess, in->handle, q->slot, q->ctx.id.seq);
 }

@@ -427,14 +427,14 @@ const size_t ctl_ns_nmethods = ARRAY_SIZE(ctl_ns_methods);
 
 /* ---- Stream ---- */
 
-static int stream_one(struct ctl_req *q, const PB(NamespaceRequest) * in, PB(NamespaceReply) * out)
+/* op NULL: none, or one of a later version. */
+static int stream_one(struct ctl_req *q, const struct ns_op *op, const PB(NamespaceRequest) * in, PB(NamespaceReply) * out)
 {
-    const struct ns_op *op = find_op(in->op_case);
     ProtobufCMessage *reply;
     int r;
 
     if (!op)
-        return -EOPNOTSUPP; /* none, or one of a later version */
+        return -EOPNOTSUPP;
     reply = arena_alloc(&q->a, op->out->sizeof_message);
     if (!reply)
         return -ENOMEM;
@@ -455,6 +455,7 @@ void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user)
     struct ctl_req q;
     PB(NamespaceReply) out = PENSTOCK__V1__NAMESPACE_REPLY__INIT;
     PB(NamespaceRequest) * in;
+    const struct ns_op *op;
     uint8_t *packed;
     int r;
 
@@ -468,8 +469,9 @@ void ctl_ns_stream(struct rpc_call *c, const void *msg, size_t len, void *user)
     if (!rpc_was_later())
         atomic_fetch_add(&s->requests, 1);
     out.tag = in->tag;
-    r = stream_one(&q, in, &out);
-    ctl_tell(&q, find_op(in->op_case) ? find_op(in->op_case)->in : NULL, r);
+    op = find_op(in->op_case);
+    r = stream_one(&q, op, in, &out);
+    ctl_tell(&q, op ? op->in : NULL, r);
     if (q.later) {
         ctl_req_done(&q);
         return;

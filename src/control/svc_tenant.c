@@ -42,10 +42,8 @@ static int tenant_set(struct ctl_req *q, const void *in_, void *out_)
     uint32_t tenant = 0;
     int r;
 
-    ctl_trace(q, in->header ? in->header->trace : 0);
     tell_act(q, in);
-    r = in->header ? ctl_need_cred(q, in->header->session, in->header->cred, in->header->request_id)
-                   : ctl_fail(q, -EINVAL, "no header");
+    r = ctl_need_admin_header(q, in->header);
     if (!r)
         r = ctl_need_operator(q);
     if (!r)

@@ -13,13 +13,12 @@ struct member {
     const char *key, *value; /* NULL: not set */
 };
 
-/* "tenants.quota" */
-static void tell_members(const struct out *o, const char *of, const struct member *m, size_t n)
+static void tell_members(const struct out *o, const char *list, const struct member *m, size_t n)
 {
     char key[60];
 
     for (size_t i = 0; i < n; i++) {
-        snprintf(key, sizeof key, "%s.%s", of, m[i].key);
+        snprintf(key, sizeof key, "%s.%s", list, m[i].key);
         if (m[i].value)
             o->fn(o->user, key, m[i].value);
     }
@@ -40,7 +39,7 @@ static void tell_filter(const struct out *o, const char *key, const char *spec)
     o->fn(o->user, key, text);
 }
 
-/* Its members in the order of the manual. */
+/* "tenants.quota": its members in the order of the manual. */
 static void tell_tenant(const struct out *o, const struct text_tenant *t)
 {
     const struct member members[] = {

@@ -15,19 +15,22 @@
 #define FILE_MAX   (1u << 20)
 #define VALUE_MAX  32u
 
+/* As text and, checked, as a number (uint64_t). */
 static const struct {
     const char *name;
-    size_t text;
+    size_t text, number;
 } keys[] = {
-    {"quota", offsetof(struct text_tenant, quota)},
-    {"quota_objects", offsetof(struct text_tenant, quota_objects)},
-    {"weight", offsetof(struct text_tenant, weight)},
-    {"rate", offsetof(struct text_tenant, rate)},
-    {"rate_ops", offsetof(struct text_tenant, rate_ops)},
-    {"burst", offsetof(struct text_tenant, burst)},
-    {"burst_ops", offsetof(struct text_tenant, burst_ops)},
-    {"max_sessions", offsetof(struct text_tenant, max_sessions)},
-    {"max_connections", offsetof(struct text_tenant, max_connections)},
+#define KEY(name, member) {#name, offsetof(struct text_tenant, name), offsetof(struct srv_tenant, member)}
+    KEY(quota, quota_bytes),
+    KEY(quota_objects, quota_objects),
+    KEY(weight, weight),
+    KEY(rate, bytes_per_s),
+    KEY(rate_ops, ops_per_s),
+    KEY(burst, burst_bytes),
+    KEY(burst_ops, burst_ops),
+    KEY(max_sessions, max_sessions),
+    KEY(max_connections, max_connections),
+#undef KEY
 };
 #define KEYS ARRAY_SIZE(keys)
 
@@ -52,6 +55,7 @@ static void drop(struct text_tenant *t)
 /* On a failure ret has nothing. */
 static int copy(const struct text_tenant *from, struct text_tenant *ret)
 {
+    *ret = (struct text_tenant){0};
     for (size_t i = 0; i < KEYS; i++) {
         *at(ret, i) = get(from, i) ? strdup(get(from, i)) : NULL;
         if (get(from, i) && !get(ret, i)) {
@@ -120,6 +124,8 @@ static int save(struct srv *srv)
     FILE *f;
     int fd, r;
 
+    if (dirfd < 0) /* told before anything has changed */
+        return -errno;
     if (asprintf(&tmp, "%s.new", path) < 0) {
         tmp = NULL;
         return -ENOMEM;
@@ -137,7 +143,7 @@ static int save(struct srv *srv)
         r = -errno;
     if (r == 0 && rename(tmp, path) < 0)
         r = -errno;
-    if (r == 0 && (dirfd < 0 || fsync(dirfd) < 0))
+    if (r == 0 && fsync(dirfd) < 0)
         r = -errno;
     if (r < 0)
         unlink(tmp);
@@ -169,28 +175,33 @@ static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t 
 
 static int load(struct srv *srv, char *err, size_t err_size)
 {
-    const char *path = srv->cfg->tenants_file;
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const char *path = srv->cfg->tenants_file, *why = NULL;
     cleanup_free char *line = NULL;
+    FILE *f = fopen(path, "re");
     struct stat st;
     size_t size = 0;
     unsigned n = 0;
-    FILE *f;
     int r = 0;
 
-    if (fd < 0 && errno == ENOENT)
+    if (!f && errno == ENOENT)
         return 0;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        r = fd < 0 ? -errno : -EINVAL;
-        snprintf(err, err_size, "%s (tenants_file): %s", path, fd < 0 ? err_text(r) : "not a file of limits");
-        return r;
+    if (!f) {
+        r = -errno;
+        why = err_text(r);
+    } else if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
+        r = -EINVAL;
+        why = "not a file of limits";
     }
-    f = fdopen(dup(fd), "r");
-    if (!f)
-        return -errno;
     while (r == 0 && getline(&line, &size, f) >= 0)
         r = take_line(srv, line, ++n, err, err_size);
-    fclose(f);
+    if (r == 0 && ferror(f)) {
+        r = -EIO;
+        why = err_text(r);
+    }
+    if (why)
+        snprintf(err, err_size, "%s (tenants_file): %s", path, why);
+    if (f)
+        fclose(f);
     return r;
 }
 
@@ -214,7 +225,6 @@ int limits_start(struct srv *srv, char *err, size_t err_size)
     srv_each_tenant(srv, t) {
         const struct text_tenant *text = t->id ? text_of(srv->cfg, t->cfg->name) : NULL;
         t->limits.now = *t->cfg;
-        atomic_store(&t->max_connections, t->cfg->max_connections);
         if (r == 0 && text)
             r = copy(text, &t->limits.base);
     }
@@ -314,12 +324,12 @@ static void reload_one(struct tenant *t, const struct text_tenant *text)
 {
     struct text_tenant base;
     struct srv_tenant now;
-    char err[300] = "";
+    char err[300];
     int r = copy(text, &base);
 
-    if (r < 0)
-        return;
-    r = combine(t, &base, &t->limits.set, &now, err, sizeof err);
+    snprintf(err, sizeof err, "tenant %s: out of memory", t->cfg->name);
+    if (r == 0)
+        r = combine(t, &base, &t->limits.set, &now, err, sizeof err);
     if (r < 0) { /* not of the file alone, which was checked: with what was set at run time */
         log_error("%s: its limits stay as they were", err);
         drop(&base);
@@ -347,24 +357,14 @@ void limits_reload(struct srv *srv, const struct srv_config *again)
 
 void limits_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
-    const struct srv_tenant *k = &t->limits.now;
     char text[32];
 
     scoped_lock(&t->srv->limits_lock);
-    {
-        const struct {
-            const char *key;
-            uint64_t value;
-        } numbers[] = {
-            {"quota", k->quota_bytes}, {"quota_objects", k->quota_objects}, {"weight", k->weight},
-            {"rate", k->bytes_per_s},  {"rate_ops", k->ops_per_s},          {"burst", k->burst_bytes},
-            {"burst_ops", k->burst_ops}, {"max_sessions", k->max_sessions}, {"max_connections", k->max_connections},
-        };
-        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
-            snprintf(text, sizeof text, "%llu", (unsigned long long)numbers[i].value);
-            if (numbers[i].value)
-                fn(arg, numbers[i].key, text);
-        }
+    for (size_t i = 0; i < KEYS; i++) {
+        uint64_t n = *(const uint64_t *)((const char *)&t->limits.now + keys[i].number);
+        snprintf(text, sizeof text, "%llu", (unsigned long long)n);
+        if (n)
+            fn(arg, keys[i].name, text);
     }
     for (size_t i = 0; i < KEYS; i++)
         if (get(&t->limits.set, i))

@@ -21,13 +21,13 @@ int limits_start(struct srv *srv, char *err, size_t err_size);
 void limits_stop(struct srv *srv);
 /*
  * All or nothing: values as in the configuration, "none" for no limit, "" for that of the configuration. ret_kept: they hold
- * after a restart too. -ENOENT: no such tenant; -EINVAL; -EOPNOTSUPP: of the server's own. Any thread, as the next two.
+ * after a restart too. -EINVAL; -EOPNOTSUPP: of the server's own; or why tenants_file cannot be written. Any thread, as the next two.
  */
 int limits_set(struct srv *srv, uint32_t tenant, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
                char *err, size_t err_size);
 /* The configuration was read again: its limits hold from now on, but for those that were set at run time. */
 void limits_reload(struct srv *srv, const struct srv_config *again);
-/* fn(key, text) of each that holds; and ("set", key) of each that was set at run time. */
+/* fn(key, text) of each that holds; and ("set_at_run_time", key) of each that was. */
 void limits_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg);
 
 #endif

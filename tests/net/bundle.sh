@@ -21,7 +21,7 @@ backend: {url: "$SERVER", token_file: $PENSTOCK_RUN_DIR/$CONTROL.token}
 data: {shards: 1, buffer_memory: 16M}
 log: debug
 tenants:
-  - {name: anna, containers: [pa/*], buffer_memory: 16M, weight: 3, backend_token_file: $T/server.token,
+  - {name: anna, containers: [pa/*], buffer_memory: 16M, cache: 16M, read_ahead: 2M, weight: 3, backend_token_file: $T/server.token,
      filters: ["csum", "crypt:key_file=$T/anna.key,old_key_command=echo $(cat "$T/command.key")"]}
 credentials:
   - {name: anna, token_file: $T/host.token, uid: 1000, gid: 1000, tenant: anna}
@@ -49,6 +49,8 @@ has config.txt '^role: agent$'
 has config.txt '^tenants.filters: crypt:key_file=.*key_command=\(not shown\)$'
 has config.txt '^credentials.token: \(not shown\)$'
 has config.txt '^tenants.weight: 3$'
+has config.txt '^tenants.cache: 16M$'
+has config.txt '^tenants.read_ahead: 2M$'
 has versions.txt '^penstock '
 has "log/$(basename "$LOG")" 'request [0-9a-f]{12}: chunk_replace of object'
 

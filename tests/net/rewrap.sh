@@ -18,6 +18,9 @@ says "wrapped by another tenant key"
 head -c 24 /dev/urandom | base64 >"$T/token"
 chmod 600 "$T/token"
 expect 5 "$PENSTOCK" rewrap --filter "$BOTH" --token-file "$T/token" "$URL"
+kill -STOP "$DAEMON"
+expect 3 timeout 20 "$PENSTOCK" rewrap --filter "$BOTH" --timeout 300 "$URL"
+kill -CONT "$DAEMON"
 
 say "while others write, with both keys"
 (i=0; while [ ! -e "$T/stop" ]; do

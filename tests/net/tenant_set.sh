@@ -144,6 +144,9 @@ says "must be a size"
 echo "anna quota" >"$T/limits"
 expect 2 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
 says "$T/limits: line 1"
+config 1M "tenants_file: /proc/self/mem" # a file that cannot be read
+expect 1 timeout 60 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
+says "/proc/self/mem (tenants_file): "
 /usr/bin/python3 - "$T/audit.log" <<'PY'
 import json, sys
 log = [json.loads(line) for line in open(sys.argv[1])]
