@@ -17,13 +17,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WAIT_MS 300000 /* of a client; a busy machine takes long for little */
@@ -269,12 +267,7 @@ static struct held held_by(const struct daemon *d)
     while ((e = readdir(dir)))
         h.fds++;
     closedir(dir);
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)d->pid);
-    f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        h.maps += strstr(line, "memfd:penstock") != NULL;
-    fclose(f);
+    h.maps = memory_mapped(d->pid);
     snprintf(path, sizeof path, "/proc/%d/status", (int)d->pid);
     f = fopen(path, "r");
     assert_non_null(f);
@@ -305,42 +298,20 @@ static void wait_for_no_more(const struct daemon *d, const struct held *before, 
                  h.sessions, before->fds, before->maps, before->sessions);
 }
 
-static pid_t busy_host(bool writes, const char *placement)
-{
-    char url[120];
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, 1);
-        dup2(null, 2);
-        for (int i = 3; i < 1024; i++)
-            close(i);
-        setenv("PENSTOCK_PLACEMENT", placement, 1);
-        snprintf(url, sizeof url, "%sdefault/default/", agent.base);
-        execl(program, program, "bench", "--file-size", "8M", "--time", "600", url, writes ? "--write" : NULL, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
-}
-
 /* Moves bytes until it is killed; true: it did move some. */
 static bool one_dying_host(int round, const char *placement, uint64_t random)
 {
     const char *bytes = round % 2 ? "penstock_data_bytes_in_total" : "penstock_data_bytes_out_total";
     long before = figure(&agent, bytes);
-    pid_t pid = busy_host(round % 2, placement);
+    pid_t pid = busy_client(agent.base, round % 2, placement);
     bool moved = false;
-    int status;
 
     for (int i = 0; i < 600 && !moved; i++) {
         nap(50);
         moved = figure(&agent, bytes) > before;
     }
     nap((int)(random % 60));
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
+    kill_client(pid);
     return moved;
 }
 
