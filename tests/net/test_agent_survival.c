@@ -87,10 +87,29 @@ static void requests_wait_for_the_server_behind_the_agent(void **state)
     end_both();
 }
 
+static void *read_it(void *arg)
+{
+    struct call *c = arg;
+    char buf[8];
+
+    c->n = pst_pread(c->f, buf, 4, 0);
+    return NULL;
+}
+
+static void *write_it(void *arg)
+{
+    struct call *c = arg;
+
+    c->n = pst_pwrite(c->f, "lost", 4, 8);
+    return NULL;
+}
+
 static void they_fail_when_it_stays_away_and_go_on_when_it_is_back(void **state)
 {
     struct pst_fs *fs;
     struct pst_file *f;
+    struct call c[2];
+    pthread_t id[2];
     struct stat st;
     char buf[8];
     int r;
@@ -104,9 +123,15 @@ static void they_fail_when_it_stays_away_and_go_on_when_it_is_back(void **state)
     while (pst_pwrite(f, "kept", 4, 0) != 4 || pst_fsync(f) != 0)
         nap(50);
     daemon_kill(&server);
+    for (int i = 0; i < 2; i++) {
+        c[i].f = f;
+        assert_int_equal(pthread_create(&id[i], NULL, i ? write_it : read_it, &c[i]), 0);
+    }
     assert_int_equal(pst_stat(fs, "/f", &st), -ETIMEDOUT);
-    assert_int_equal(pst_pread(f, buf, 4, 0), -ETIMEDOUT);
-    assert_int_equal(pst_pwrite(f, "lost", 4, 8), -ETIMEDOUT);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(c[i].n, -ETIMEDOUT);
+    }
     assert_true(daemon_again(&server));
     while ((r = (int)pst_pread(f, buf, 4, 0)) == -ETIMEDOUT)
         nap(50);
@@ -358,7 +383,7 @@ static void hosts_die(const char *const *agent_args, const char *placement)
     struct pst_fs *fs;
     int moved = 0;
 
-    start_both((const char *[]){"--lease", "2s", NULL}, agent_args);
+    start_both((const char *[]){"--lease", "1s", NULL}, agent_args);
     fs = connect_at(agent.base, "living", WAIT_MS);
     api_put(fs, "/f", "alive");
     api_expect(fs, "/f", "alive"); /* with the data connection that stays */
@@ -391,7 +416,9 @@ static void hosts_die(const char *const *agent_args, const char *placement)
 static void hosts_that_die_in_mid_transfer_leave_nothing_in_the_agent(void **state)
 {
     (void)state;
-    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY", NULL}, "crossing");
+    hosts_die((const char *[]){"--lease", "1s", "--buffer-memory", "16M", "--filter", "compress", "--filter",
+                               "crypt:key_env=PST_TEST_KEY", NULL},
+              "crossing");
 }
 
 static void nor_do_those_that_handed_memory_over(void **state)
@@ -400,7 +427,7 @@ static void nor_do_those_that_handed_memory_over(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "/tmp/pst-survival-%d.sock", (int)getpid());
-    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--export-listen", path, NULL}, "exported");
+    hosts_die((const char *[]){"--lease", "1s", "--buffer-memory", "16M", "--export-listen", path, NULL}, "exported");
     unlink(path);
 }
 
