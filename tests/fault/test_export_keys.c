@@ -213,7 +213,7 @@ static void keys_of_the_agent_itself_may_be_revoked_at_its_server(void **state)
 
     (void)state;
     if (!daemon_agent)
-        return;
+        skip(); /* there is no other server */
     rng_seed(&r, seed);
     assert_int_equal(raw_open(&admin, behind_addr, behind_token, "p", "c"), 0);
     give(&alice, BYTES, &g);

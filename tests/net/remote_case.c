@@ -9,11 +9,15 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 const char *program;
 uint64_t seed;
@@ -47,6 +51,50 @@ struct pst_fs *connect_at(const char *base, const char *container, unsigned time
 void nap(int ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
+}
+
+pid_t busy_client(const char *base, bool writes, const char *placement)
+{
+    char url[120];
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails half-way leaves none behind */
+        dup2(null, 1);
+        dup2(null, 2);
+        for (int i = 3; i < 1024; i++)
+            close(i);
+        setenv("PENSTOCK_PLACEMENT", placement, 1);
+        snprintf(url, sizeof url, "%sdefault/default/", base);
+        execl(program, program, "bench", "--file-size", "8M", "--time", "600", url, writes ? "--write" : NULL, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+void kill_client(pid_t pid)
+{
+    int status;
+
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+int memory_mapped(pid_t daemon)
+{
+    char path[40], line[400];
+    FILE *f;
+    int n = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)daemon);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += strstr(line, "memfd:penstock") != NULL;
+    fclose(f);
+    return n;
 }
 
 size_t record(int i, uint8_t *buf)

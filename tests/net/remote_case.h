@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 extern const char *program; /* the penstock command */
 extern uint64_t seed;
@@ -17,6 +18,11 @@ int remote_main_begin(int argc, char **argv);
 /* base: the daemon's or its proxy's, of api_base from now on. */
 struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms);
 void nap(int ms);
+/* Another process, which moves bytes (PENSTOCK_PLACEMENT: as said) for ever; and its sudden end. */
+pid_t busy_client(const char *base, bool writes, const char *placement);
+void kill_client(pid_t pid);
+/* Pieces of clients' memory that a daemon has mapped. */
+int memory_mapped(pid_t daemon);
 /* Record i, of all kinds of sizes up to RECORD_MAX: in the message, by memory. It carries its number and a pattern. */
 #define RECORD_MAX 200000
 size_t record(int i, uint8_t *buf);

@@ -17,13 +17,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WAIT_MS 300000 /* of a client; a busy machine takes long for little */
@@ -89,10 +87,29 @@ static void requests_wait_for_the_server_behind_the_agent(void **state)
     end_both();
 }
 
+static void *read_it(void *arg)
+{
+    struct call *c = arg;
+    char buf[8];
+
+    c->n = pst_pread(c->f, buf, 4, 0);
+    return NULL;
+}
+
+static void *write_it(void *arg)
+{
+    struct call *c = arg;
+
+    c->n = pst_pwrite(c->f, "lost", 4, 8);
+    return NULL;
+}
+
 static void they_fail_when_it_stays_away_and_go_on_when_it_is_back(void **state)
 {
     struct pst_fs *fs;
     struct pst_file *f;
+    struct call c[2];
+    pthread_t id[2];
     struct stat st;
     char buf[8];
     int r;
@@ -106,9 +123,15 @@ static void they_fail_when_it_stays_away_and_go_on_when_it_is_back(void **state)
     while (pst_pwrite(f, "kept", 4, 0) != 4 || pst_fsync(f) != 0)
         nap(50);
     daemon_kill(&server);
+    for (int i = 0; i < 2; i++) {
+        c[i].f = f;
+        assert_int_equal(pthread_create(&id[i], NULL, i ? write_it : read_it, &c[i]), 0);
+    }
     assert_int_equal(pst_stat(fs, "/f", &st), -ETIMEDOUT);
-    assert_int_equal(pst_pread(f, buf, 4, 0), -ETIMEDOUT);
-    assert_int_equal(pst_pwrite(f, "lost", 4, 8), -ETIMEDOUT);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(c[i].n, -ETIMEDOUT);
+    }
     assert_true(daemon_again(&server));
     while ((r = (int)pst_pread(f, buf, 4, 0)) == -ETIMEDOUT)
         nap(50);
@@ -269,12 +292,7 @@ static struct held held_by(const struct daemon *d)
     while ((e = readdir(dir)))
         h.fds++;
     closedir(dir);
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)d->pid);
-    f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        h.maps += strstr(line, "memfd:penstock") != NULL;
-    fclose(f);
+    h.maps = memory_mapped(d->pid);
     snprintf(path, sizeof path, "/proc/%d/status", (int)d->pid);
     f = fopen(path, "r");
     assert_non_null(f);
@@ -305,42 +323,20 @@ static void wait_for_no_more(const struct daemon *d, const struct held *before, 
                  h.sessions, before->fds, before->maps, before->sessions);
 }
 
-static pid_t busy_host(bool writes, const char *placement)
-{
-    char url[120];
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, 1);
-        dup2(null, 2);
-        for (int i = 3; i < 1024; i++)
-            close(i);
-        setenv("PENSTOCK_PLACEMENT", placement, 1);
-        snprintf(url, sizeof url, "%sdefault/default/", agent.base);
-        execl(program, program, "bench", "--file-size", "8M", "--time", "600", url, writes ? "--write" : NULL, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
-}
-
 /* Moves bytes until it is killed; true: it did move some. */
 static bool one_dying_host(int round, const char *placement, uint64_t random)
 {
     const char *bytes = round % 2 ? "penstock_data_bytes_in_total" : "penstock_data_bytes_out_total";
     long before = figure(&agent, bytes);
-    pid_t pid = busy_host(round % 2, placement);
+    pid_t pid = busy_client(agent.base, round % 2, placement);
     bool moved = false;
-    int status;
 
     for (int i = 0; i < 600 && !moved; i++) {
         nap(50);
         moved = figure(&agent, bytes) > before;
     }
     nap((int)(random % 60));
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
+    kill_client(pid);
     return moved;
 }
 
@@ -387,7 +383,7 @@ static void hosts_die(const char *const *agent_args, const char *placement)
     struct pst_fs *fs;
     int moved = 0;
 
-    start_both((const char *[]){"--lease", "2s", NULL}, agent_args);
+    start_both((const char *[]){"--lease", "1s", NULL}, agent_args);
     fs = connect_at(agent.base, "living", WAIT_MS);
     api_put(fs, "/f", "alive");
     api_expect(fs, "/f", "alive"); /* with the data connection that stays */
@@ -420,7 +416,9 @@ static void hosts_die(const char *const *agent_args, const char *placement)
 static void hosts_that_die_in_mid_transfer_leave_nothing_in_the_agent(void **state)
 {
     (void)state;
-    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--filter", "compress", "--filter", "crypt:key_env=PST_TEST_KEY", NULL}, "crossing");
+    hosts_die((const char *[]){"--lease", "1s", "--buffer-memory", "16M", "--filter", "compress", "--filter",
+                               "crypt:key_env=PST_TEST_KEY", NULL},
+              "crossing");
 }
 
 static void nor_do_those_that_handed_memory_over(void **state)
@@ -429,7 +427,7 @@ static void nor_do_those_that_handed_memory_over(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "/tmp/pst-survival-%d.sock", (int)getpid());
-    hosts_die((const char *[]){"--lease", "2s", "--buffer-memory", "16M", "--export-listen", path, NULL}, "exported");
+    hosts_die((const char *[]){"--lease", "1s", "--buffer-memory", "16M", "--export-listen", path, NULL}, "exported");
     unlink(path);
 }
 

@@ -24,7 +24,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #define BYTES (4u << 20)
 
@@ -44,20 +43,9 @@ static int done(void **state)
     return 0;
 }
 
-/* Pieces of clients' memory that the daemon has mapped. */
 static int mapped(void)
 {
-    char path[40], line[400];
-    FILE *f;
-    int n = 0;
-
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)server.pid);
-    f = fopen(path, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        n += strstr(line, "memfd:penstock") != NULL;
-    fclose(f);
-    return n;
+    return memory_mapped(server.pid);
 }
 
 static void wait_until_nothing_is_mapped(void)
@@ -165,23 +153,6 @@ static void what_comes_late_meets_no_other_request(void **state)
     wait_until_nothing_is_mapped();
 }
 
-/* Another process, which reads or writes for ever. */
-static pid_t busy_client(bool writes)
-{
-    char url[120];
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, 1);
-        dup2(null, 2);
-        snprintf(url, sizeof url, "%sdefault/default/", server.base);
-        execl(program, program, "bench", "--file-size", "8M", "--time", "60", url, writes ? "--write" : NULL, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
-}
-
 static void a_client_that_dies_in_mid_transfer_leaves_nothing(void **state)
 {
     struct pst_fs *fs;
@@ -189,15 +160,12 @@ static void a_client_that_dies_in_mid_transfer_leaves_nothing(void **state)
 
     (void)state;
     for (int round = 0; round < 8; round++) {
-        int status;
-        pid_t pid = busy_client(round % 2);
+        pid_t pid = busy_client(server.base, round % 2, "exported");
         for (int i = 0; i < 500 && mapped() == 0; i++)
             nap(10);
         nap(20 + (int)(seed >> round) % 60);
         busy += mapped() > 0;
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status));
+        kill_client(pid);
         wait_until_nothing_is_mapped();
     }
     assert_true(busy > 0);

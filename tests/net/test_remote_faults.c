@@ -282,16 +282,18 @@ static void open_files_are_opened_again_or_stale(void **state)
     daemon_done(&d);
 }
 
+/* As if the machine had crashed too; and nothing is synced by itself meanwhile. */
+static const char *const forgets[] = {"--store-option", "recent=0", "--store-option", "sync_ms=5000", NULL};
+
 /* What was written and answered, but not yet durable, goes with the machine. */
 static void an_fsync_after_a_crash_tells_of_lost_writes(void **state)
 {
-    static const char *const without[] = {"--store-option", "recent=0", NULL}; /* as if the machine had crashed too */
     struct daemon d;
     struct pst_fs *fs;
     struct pst_file *f, *g;
 
     (void)state;
-    assert_true(daemon_start(&d, program, without));
+    assert_true(daemon_start(&d, program, forgets));
     fs = connect_at(d.base, "crash", 60000);
     f = api_open_new(fs, "/f", 0);
     g = api_open_new(fs, "/g", 0);
@@ -367,9 +369,6 @@ static void expect_fsync(struct pst_fs *fs, const char *path, int flags, int fir
     assert_int_equal(pst_fsync(f), 0);
     assert_int_equal(pst_close(f), 0);
 }
-
-/* As if the machine had crashed too; and nothing is synced by itself meanwhile. */
-static const char *const forgets[] = {"--store-option", "recent=0", "--store-option", "sync_ms=5000", NULL};
 
 static void an_fsync_after_a_crash_tells_of_what_was_closed_before(void **state)
 {

@@ -25,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 #define BYTES (4u << 20)
 
@@ -345,22 +344,6 @@ static void a_connection_that_is_cut_loses_nothing(void **state)
 
 /* ---- kill -9 of the host ---- */
 
-static pid_t busy_host(bool writes)
-{
-    char url[120];
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY);
-        dup2(null, 1);
-        dup2(null, 2);
-        snprintf(url, sizeof url, "%sdefault/default/", daemon_.base);
-        execl(program, program, "bench", "--file-size", "8M", "--time", "60", url, writes ? "--write" : NULL, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
-}
-
 static void a_host_that_dies_in_mid_transfer_hurts_nobody(void **state)
 {
     struct pst_fs *fs = connect_at(daemon_.base, "others", 0);
@@ -369,12 +352,9 @@ static void a_host_that_dies_in_mid_transfer_hurts_nobody(void **state)
     (void)state;
     reader_start(&r, fs, "/r", 'r');
     for (int round = 0; round < 4; round++) {
-        int status;
-        pid_t pid = busy_host(round % 2);
+        pid_t pid = busy_client(daemon_.base, round % 2, "third-party");
         nap(300 + (int)(seed >> round) % 200);
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_true(WIFSIGNALED(status));
+        kill_client(pid);
     }
     reader_end(&r);
     assert_int_equal(pst_disconnect(fs), 0);
