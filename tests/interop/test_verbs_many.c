@@ -27,20 +27,6 @@
 static struct netns_pair ns;
 static struct vend e;
 
-/* One message, compared. */
-static void message(struct ibv_qp *a, struct ibv_qp *b, uint64_t seed)
-{
-    struct ibv_wc wc[2];
-    memcpy(e.buf, &seed, 8);
-    memset(e.buf + LEN / 2, 0, 64);
-    assert_int_equal(vend_recv(&e, b, LEN / 2, 64, 1), 0);
-    assert_int_equal(vend_send(&e, a, IBV_WR_SEND, 0, 64, NULL, 2), 0);
-    vend_wait(&e, 2, wc);
-    assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
-    assert_int_equal(wc[1].status, IBV_WC_SUCCESS);
-    assert_memory_equal(e.buf, e.buf + LEN / 2, 64);
-}
-
 static void hundreds_of_connections_at_once_take_little_memory_each(void **state)
 {
     (void)state;
@@ -52,7 +38,7 @@ static void hundreds_of_connections_at_once_take_little_memory_each(void **state
         a[i] = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
         b[i] = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
         vend_pair(&e, a[i], &e, b[i], 0, 7);
-        message(a[i], b[i], (uint64_t)i);
+        vend_message(&e, a[i], b[i], (uint64_t)i);
     }
     long each = (resident_kib() - before) / (2 * PAIRS);
     printf("%d queue pairs: %ld KiB each\n", 2 * PAIRS, each);
@@ -60,7 +46,7 @@ static void hundreds_of_connections_at_once_take_little_memory_each(void **state
     assert_true(each < 64);
 #endif
     for (int i = PAIRS; i-- > 0;)
-        message(b[i], a[i], (uint64_t)i + 1000);
+        vend_message(&e, b[i], a[i], (uint64_t)i + 1000);
     for (int i = 0; i < PAIRS; i++) {
         assert_int_equal(ibv_destroy_qp(a[i]), 0);
         assert_int_equal(ibv_destroy_qp(b[i]), 0);
@@ -77,7 +63,7 @@ static void thousands_of_connections_one_after_the_other_leave_nothing_behind(vo
     for (int i = 0; i < rounds; i++) {
         struct ibv_qp *a = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL), *b = vend_qp(&e, IBV_QPT_RC, DEPTH, NULL);
         vend_pair(&e, a, &e, b, 0, 7);
-        message(a, b, (uint64_t)i);
+        vend_message(&e, a, b, (uint64_t)i);
         assert_int_equal(ibv_destroy_qp(a), 0);
         assert_int_equal(ibv_destroy_qp(b), 0);
         if (i == rounds / 3) { /* by then all that is kept for later is there */
@@ -221,7 +207,7 @@ static void garbage_on_the_port_changes_nothing(void **state)
     for (uint64_t i = 0; i < 200; i++) {
         for (int j = 0; j < 10; j++)
             throw_garbage(fd, &to, &r, j % 2 ? a->qp_num : b->qp_num);
-        message(i % 2 ? a : b, i % 2 ? b : a, rng_u64(&r));
+        vend_message(&e, i % 2 ? a : b, i % 2 ? b : a, rng_u64(&r));
     }
     vend_quiet(&e);
     assert_int_equal(ibv_destroy_qp(a), 0);

@@ -161,6 +161,20 @@ void vend_wait(struct vend *e, int n, struct ibv_wc *ret)
     }
 }
 
+void vend_message(struct vend *e, struct ibv_qp *from, struct ibv_qp *to, uint64_t seed)
+{
+    size_t half = e->len / 2;
+    struct ibv_wc wc[2];
+    memcpy(e->buf, &seed, sizeof seed);
+    memset(e->buf + half, 0, 64);
+    assert_int_equal(vend_recv(e, to, half, 64, 1), 0);
+    assert_int_equal(vend_send(e, from, IBV_WR_SEND, 0, 64, NULL, 2), 0);
+    vend_wait(e, 2, wc);
+    assert_int_equal(wc[0].status, IBV_WC_SUCCESS);
+    assert_int_equal(wc[1].status, IBV_WC_SUCCESS);
+    assert_memory_equal(e->buf, e->buf + half, 64);
+}
+
 void vend_quiet(struct vend *e)
 {
     struct ibv_wc wc;

@@ -44,6 +44,8 @@ int vend_send(struct vend *e, struct ibv_qp *qp, enum ibv_wr_opcode op, size_t o
 int vend_recv(struct vend *e, struct ibv_qp *qp, size_t offset, uint32_t len, uint64_t id);
 /* The next n completions of the end's queue; fails after a minute without one. */
 void vend_wait(struct vend *e, int n, struct ibv_wc *ret);
+/* One message of 64 bytes from the start of the buffer to its middle, compared. */
+void vend_message(struct vend *e, struct ibv_qp *from, struct ibv_qp *to, uint64_t seed);
 /* That no completion is there, nor comes for a moment. */
 void vend_quiet(struct vend *e);
 void vend_fill(struct vend *e, uint64_t seed);

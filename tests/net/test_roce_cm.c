@@ -66,6 +66,36 @@ static void without_helper_threads(void **state)
     no_thread = 0;
 }
 
+/* The program does not run for longer than a disconnect waits for its completions, and than the connection is kept. */
+static void a_late_disconnect_comes_before_the_end_of_the_connection(void **state)
+{
+    struct conn c;
+    struct uroce_cm_event ev;
+    struct uroce_wc wc;
+    (void)state;
+    no_thread = 1;
+    open_both(NULL);
+    listen_at(UROCE_CM_TCP, 0);
+    connect_one(&c, "10.77.0.2");
+    node_recv(&b, c.qp[1], 0, 64, 1);
+    node_send(&a, c.qp[0], UROCE_WR_SEND, 0, 64, NULL, 0, 2);
+    while (uroce_poll_cq(a.cq, 1, &wc) == 0)
+        uroce_poll_cq(b.cq, 0, &wc); /* it is driven, and its completion stays */
+    fcntl(uroce_cm_channel_fd(ca), F_SETFL, O_NONBLOCK);
+    assert_int_equal(uroce_cm_disconnect(c.id[0], NULL, 0), 0);
+    while (uroce_cm_get_event(ca, &ev) == -EAGAIN)
+        uroce_poll_cq(b.cq, 0, &wc);
+    assert_int_equal(ev.type, UROCE_CM_DISCONNECTED);
+    poll(NULL, 0, 400);
+    event(cb, UROCE_CM_DISCONNECTED);
+    event(cb, UROCE_CM_TIMEWAIT_EXIT);
+    assert_int_equal(uroce_poll_cq(b.cq, 1, &wc), 1);
+    assert_int_equal(wc.status, UROCE_WC_SUCCESS);
+    end(&c);
+    close_both();
+    no_thread = 0;
+}
+
 static void nobody_listens_there(void **state)
 {
     struct conn c;
@@ -170,6 +200,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(over_ipv4),
         cmocka_unit_test(over_ipv6),
         cmocka_unit_test(without_helper_threads),
+        cmocka_unit_test(a_late_disconnect_comes_before_the_end_of_the_connection),
         cmocka_unit_test(nobody_listens_there),
         cmocka_unit_test(a_request_is_refused_with_words),
         cmocka_unit_test(a_listener_that_goes_refuses_who_waits),

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 /* Kernels take 4.096 us * 2^17 to 2^19; a lost last packet is to be found out sooner: 134 ms. */
@@ -38,15 +39,28 @@ int uroce_cm_id_create(struct uroce_device *dev, struct uroce_cm_channel *ch, en
     return 0;
 }
 
-/* With dev->lock, which is free while the holder answers: others go on, and nothing that can change is in hand. */
+/* holder_wait_fn, with dev->lock: what others want meanwhile is done, and whoever drives without a pause lets us go on. */
+static void await_holder(void *ctx, int sock, int ms)
+{
+    struct uroce_device *dev = ctx;
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    int state = dev->cancel_state;
+    dev->cancel_state = PTHREAD_CANCEL_DISABLE;
+    dev_unlock(dev);
+    poll(&p, 1, ms);
+    dev_lock(dev);
+    dev->cancel_state = state;
+}
+
+/* With dev->lock, which is free while the holder answers: nothing that can change is in hand. */
 static int tell_holder(struct uroce_device *dev, const struct holder_bind *b, bool bind)
 {
-    int state = dev->cancel_state, r = 0;
+    int r = 0;
     if (bind)
-        r = holder_client_bind(&dev->holder, b, &dev->lock);
+        r = holder_client_bind(&dev->holder, b, await_holder, dev);
     else
-        holder_client_unbind(&dev->holder, b, &dev->lock);
-    dev->cancel_state = state;
+        holder_client_unbind(&dev->holder, b, await_holder, dev);
+    atomic_store(&dev->pending, true); /* packets may have come with the answer */
     return r;
 }
 

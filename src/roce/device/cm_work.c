@@ -74,10 +74,10 @@ bool dev_cm_in(struct uroce_device *dev, uint64_t now)
 void dev_cm_out(struct uroce_device *dev, uint64_t now)
 {
     struct cm_tx tx;
+    if (!list_empty(&dev->cm_late)) /* first: a tick may tell of what came after */
+        cm_late_tell(dev, now);
     if (cm_deadline(dev->cm) <= now)
         cm_tick(dev->cm, now);
-    if (!list_empty(&dev->cm_late))
-        cm_late_tell(dev, now);
     for (int i = 0; i < DEV_CM_MADS; i++) {
         for (int k = 0; k < dev->nports; k++)
             if (!list_empty(&dev->ports[k].held))

@@ -195,7 +195,7 @@ static int hear(struct holder_client *c)
  * As ask, with the lock free while the answer is awaited. Whoever asks reads for all, and until then nobody else does
  * (holder_client_packet), so the socket stays.
  */
-static int ask_meanwhile(struct holder_client *c, struct holder_msg *m, pthread_mutex_t *lock)
+static int ask_meanwhile(struct holder_client *c, struct holder_msg *m, holder_wait_fn *wait, void *ctx)
 {
     struct question q = {.type = m->type, .seq = ++c->seq};
     uint64_t end = now_ns() + ANSWER_S * NSEC_PER_SEC;
@@ -203,10 +203,7 @@ static int ask_meanwhile(struct holder_client *c, struct holder_msg *m, pthread_
     int r = holder_send(c->sock, m, -1);
     list_push_back(&c->questions, &q.link);
     while (!r && !q.answered) {
-        struct pollfd p = {.fd = c->sock, .events = POLLIN};
-        pthread_mutex_unlock(lock);
-        poll(&p, 1, WAKE_MS);
-        pthread_mutex_lock(lock);
+        wait(ctx, c->sock, WAKE_MS);
         r = hear(c);
         if (r == -EAGAIN && now_ns() < end)
             r = 0;
@@ -259,13 +256,13 @@ int holder_client_socket(struct holder_client *c, const struct port_addr *addr, 
     return fd;
 }
 
-int holder_client_bind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock)
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b, holder_wait_fn *wait, void *ctx)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_BIND, .len = sizeof *b};
     if (c->sock < 0)
         return -ENOTCONN;
     memcpy(m.data, b, sizeof *b);
-    int r = ask_meanwhile(c, &m, lock);
+    int r = ask_meanwhile(c, &m, wait, ctx);
     if (r == -EAGAIN) { /* it may do so later, when nobody knows any more: its answer is for nobody */
         m = (struct holder_msg){.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .seq = ++c->seq, .len = sizeof *b};
         memcpy(m.data, b, sizeof *b);
@@ -274,12 +271,12 @@ int holder_client_bind(struct holder_client *c, const struct holder_bind *b, pth
     return r == -EPIPE || r == -ECONNRESET || r == -EAGAIN ? -ENOTCONN : r;
 }
 
-void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock)
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, holder_wait_fn *wait, void *ctx)
 {
     struct holder_msg m = {.magic = HOLDER_MAGIC, .type = HOLDER_UNBIND, .len = sizeof *b};
     memcpy(m.data, b, sizeof *b);
     if (c->sock >= 0)
-        ask_meanwhile(c, &m, lock);
+        ask_meanwhile(c, &m, wait, ctx);
 }
 
 /* After the holder's death: the same slot again. Its answer is taken by holder_client_packet. */

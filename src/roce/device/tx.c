@@ -95,10 +95,10 @@ static uint32_t copy_bytes(const struct qp_tx *t)
     return t->pkt.far ? COPY_BYTES_SHM : COPY_BYTES;
 }
 
-/* A packet whose headers are those of the one before it, if that was not left out. */
+/* A packet whose headers are those of the one before it. */
 static bool go_on(struct dev_tx_scratch *s, const struct qp_tx *t, int i)
 {
-    if (!t->follows || !i || t[-1].pkt.psn.v != psn_prev(t->pkt.psn).v)
+    if (!t->follows)
         return false;
     const struct packet *before = &s->pkt[i - 1];
     struct packet *p = &s->pkt[i];
@@ -356,10 +356,13 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
     for (int i = 0; i < n; i++) {
         if (ready != i)
             dev->tx[ready] = dev->tx[i];
-        if (prepare(dev, &dev->tx[ready], ready))
+        if (prepare(dev, &dev->tx[ready], ready)) {
             ready++;
-        else
-            dev->counters.drop_slot++;
+            continue;
+        }
+        dev->counters.drop_slot++;
+        if (i + 1 < n)
+            dev->tx[i + 1].follows = false; /* what it followed is left out */
     }
     dev->scratch->npkts = ready;
     for (int i = 0; i < ready && i < COPY_AHEAD; i++)

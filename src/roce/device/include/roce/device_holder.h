@@ -21,7 +21,6 @@
 #include "base/list.h"
 #include "port/port.h"
 
-#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -99,11 +98,13 @@ int holder_client_join(struct holder_client *c, char *err, size_t err_size);
 /* The socket of the slot for an address. -errno and a line in err. */
 int holder_client_socket(struct holder_client *c, const struct port_addr *addr, char *err, size_t err_size);
 /*
- * Called with the lock held that guards c; it is free while the answer is awaited, so that a holder that does not answer
- * stops nobody else. -EADDRINUSE: another process has it on one of the addresses; -ENOTCONN: the holder is not there now.
+ * Waits until the socket is readable, `ms` at most, and frees meanwhile what guards the client: a holder that does not
+ * answer stops nobody else. Not to be cancelled: who waits is known to the others.
  */
-int holder_client_bind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock);
-void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, pthread_mutex_t *lock);
+typedef void holder_wait_fn(void *ctx, int sock, int ms);
+/* -EADDRINUSE: another process has it on one of the addresses; -ENOTCONN: the holder is not there now. */
+int holder_client_bind(struct holder_client *c, const struct holder_bind *b, holder_wait_fn *wait, void *ctx);
+void holder_client_unbind(struct holder_client *c, const struct holder_bind *b, holder_wait_fn *wait, void *ctx);
 /* The next packet that the holder passed on: true. Joins again when the holder is back. Never blocks. */
 bool holder_client_packet(struct holder_client *c, uint64_t now, struct holder_msg *ret);
 void holder_client_leave(struct holder_client *c);
