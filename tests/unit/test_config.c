@@ -495,9 +495,8 @@ int main(void)
         cmocka_unit_test(flags_need_no_file_and_win_over_it), cmocka_unit_test(a_bad_file_is_refused_with_key_and_line),
         cmocka_unit_test(what_is_missing_is_named),           cmocka_unit_test(bad_flags_name_the_flag),
         cmocka_unit_test(values_as_people_write_them),        cmocka_unit_test(descriptions_have_no_secrets),
-        cmocka_unit_test(descriptions_have_a_tenants_cache),
-        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(wrong_tenants_are_refused),
-        cmocka_unit_test(an_agent_has_a_backend_and_no_store), cmocka_unit_test(tenants_are_read),
+        cmocka_unit_test(descriptions_have_a_tenants_cache),  cmocka_unit_test(an_agent_has_a_backend_and_no_store),
+        cmocka_unit_test(wrong_tenants_are_refused),          cmocka_unit_test(tenants_are_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
