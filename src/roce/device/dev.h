@@ -31,6 +31,7 @@
 #define DEV_LINGER_NS     100000u   /* so long the helper thread waits awake for more of one, */
 #define DEV_LINGER_MAX_NS 1000000u  /* and looks for other work after that */
 #define DEV_ROUNDS        16        /* bursts of one drive: then others may have the device */
+#define DEV_WAY_NS        1000000u  /* so long after a drive whoever waits for the device goes first */
 #define DEV_COPIED        (1u << 20) /* bytes by links after which a poll returns what it has */
 #define DEV_STAND_BACK_NS 1000000u  /* the helper thread leaves the device to a program that polled within that time */
 #define DEV_CM_MADS       512       /* messages of the communication manager that wait; more are lost, as on a wire */
@@ -178,7 +179,8 @@ struct uroce_device {
     atomic_uint_fast64_t polled_ns; /* when a program last drove it itself */
     atomic_uint_fast64_t deadline;  /* as of the last drive */
     atomic_bool helper_drives;      /* the device's own thread has or wants the lock */
-    atomic_int wanted;              /* callers of dev_lock that wait: whoever drives lets them go first */
+    atomic_int wanted;              /* callers of dev_lock that wait: whoever drives lets them go first, */
+    atomic_uint_fast64_t way_until; /* until then */
     atomic_int waiters;             /* threads that sleep on the ports themselves (native wait) */
     pthread_mutex_t bells_lock;
     struct list bells; /* struct uroce_qp and struct uroce_srq users whose queue the engine has to look at */

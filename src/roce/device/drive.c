@@ -145,11 +145,11 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
 
 /*
  * A mutex is not fair: a thread that drives without a pause has it again before whoever was woken for it. So that one goes
- * first, and drives in our place when it unlocks.
+ * first, and drives in our place when it unlocks; but not for long, as there may always be another one that waits.
  */
 static bool gives_way(struct uroce_device *dev)
 {
-    if (!atomic_load(&dev->wanted))
+    if (!atomic_load(&dev->wanted) || now_ns() >= atomic_load(&dev->way_until))
         return false;
     atomic_store(&dev->pending, true);
     return true;
@@ -164,6 +164,8 @@ static bool drive_once(struct uroce_device *dev, enum dev_hand hand)
     if (hand != DEV_OTHER)
         atomic_fetch_add_explicit(&dev->lead.drives, 1, memory_order_relaxed);
     work_rounds(dev, hand);
+    if (atomic_load(&dev->wanted))
+        atomic_store(&dev->way_until, now_ns() + DEV_WAY_NS);
     pthread_mutex_unlock(&dev->lock);
     return true;
 }
