@@ -161,37 +161,48 @@ int cm_reject(struct cm_id *id, uint64_t now, uint16_t reason, const void *priva
 
 /* ---- the owner goes ---- */
 
-void cm_id_free(struct cm_id *id, uint64_t now)
+/* What the peer has to know. True: something is, and a record of it stays while it may ask again. */
+static bool part(struct cm_id *id, uint64_t now)
 {
-    id->e->now = now;
-    id->owned = false;
-    id->user = NULL;
-    cm_unbind(id);
     switch (id->state) {
     case CM_REQ_SENT: {
         struct wire_cm m = cm_msg_begin(id, WIRE_CM_REJ);
         m.rej.reason = WIRE_CM_REJ_TIMEOUT;
         cm_reply_mad(id->e, &id->path, &m);
-        cm_table_free(id);
-        break;
+        return false;
     }
     case CM_REQ_RCVD:
     case CM_REP_SENT:
     case CM_REP_RCVD:
     case CM_SIDR_REQ_RCVD:
         (void)cm_reject(id, now, WIRE_CM_REJ_CONSUMER, NULL, 0);
-        break;
+        return true;
     case CM_ESTABLISHED:
         cm_close_now(id, NULL, 0);
-        break;
+        return true;
     case CM_DREQ_SENT:
     case CM_TIMEWAIT:
-        break;
+        return true;
     case CM_SIDR_DONE:
-        if (!id->has_mad) /* the peer's last repetition is over */
-            cm_table_free(id);
-        break;
+        return id->has_mad; /* until the peer's last repetition is over */
     default:
-        cm_table_free(id);
+        return false;
     }
+}
+
+void cm_id_free(struct cm_id *id, uint64_t now)
+{
+    id->e->now = now;
+    id->owned = false;
+    id->user = NULL;
+    cm_unbind(id);
+    if (!part(id, now))
+        cm_table_free(id);
+}
+
+void cm_leave(struct cm_engine *e, uint64_t now)
+{
+    e->now = now;
+    list_for_each (it, &e->all)
+        (void)part(list_entry(it, struct cm_id, all), now);
 }

@@ -11,9 +11,6 @@
 #define LEARNT  8      /* answers at once, more than times when there was none */
 #define MOST    16
 
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct list devices = {&devices, &devices};
-
 static void learn(struct dev_acks *a, uint64_t now, enum dev_hand hand)
 {
     if (!a->since)
@@ -74,28 +71,4 @@ void dev_acks_now(struct uroce_device *dev)
     qp_engine_put_off(dev->engine, false);
     if (dev_tx_all(dev, now_ns()))
         atomic_store(&dev->pending, true);
-}
-
-void dev_acks_watch(struct uroce_device *dev, bool on)
-{
-    scoped_lock(&devices_lock);
-    if (on)
-        list_push_back(&devices, &dev->acks.link);
-    else
-        list_del(&dev->acks.link);
-}
-
-/* The program ends, perhaps because of what it was just given: the peer is not to think that this was lost. */
-__attribute__((destructor)) static void at_exit(void)
-{
-    if (pthread_mutex_trylock(&devices_lock))
-        return;
-    list_for_each (l, &devices) {
-        struct uroce_device *dev = container_of(l, struct uroce_device, acks.link);
-        if (dev_check_fork(dev) || pthread_mutex_trylock(&dev->lock))
-            continue;
-        dev_acks_now(dev);
-        pthread_mutex_unlock(&dev->lock);
-    }
-    pthread_mutex_unlock(&devices_lock);
 }

@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/types.h>
@@ -103,7 +104,13 @@ struct dev_acks {
     uint32_t answers; /* how often the program answered at once, lately */
     bool asked;       /* whether it does now is to be seen */
     bool waits;       /* an acknowledgement does */
+};
+
+/* leave.c */
+struct dev_leave {
     struct list link; /* of all devices */
+    atomic_bool asked;
+    sem_t done;
 };
 
 /* link.c: another device of this user on this machine. */
@@ -155,6 +162,7 @@ struct uroce_device {
     pthread_mutex_t lock;
     int cancel_state; /* of the thread that has the lock by dev_lock; lock */
     struct dev_acks acks;
+    struct dev_leave leave;
     struct qp_engine *engine;
     struct dev_port ports[DEV_ADDRESSES_MAX];
     int nports;
@@ -397,8 +405,13 @@ bool dev_acks_send(struct uroce_device *dev, uint64_t now, enum dev_hand hand, i
 uint64_t dev_acks_deadline(const struct uroce_device *dev);
 /* What waits is sent: before anything that ends a queue pair. */
 void dev_acks_now(struct uroce_device *dev);
-/* Without the lock: at the end of the program, what waits is sent. */
-void dev_acks_watch(struct uroce_device *dev, bool on);
+
+/* ---- leave.c ---- */
+
+/* At the end of the program its peers are told, and what waits is sent. */
+void dev_leave_watch(struct uroce_device *dev, bool on);
+/* By the device's own thread: does so, if it is asked to. */
+void dev_leave_asked(struct uroce_device *dev);
 
 /* ---- rx.c, tx.c ---- */
 

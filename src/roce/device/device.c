@@ -198,7 +198,7 @@ static void read_machine(uint8_t ret[16])
 
 static void teardown(struct uroce_device *dev)
 {
-    dev_acks_watch(dev, false);
+    dev_leave_watch(dev, false);
     if (dev->cm) { /* the last words of connections */
         dev_lock(dev);
         dev_work(dev, now_ns(), DEV_OTHER);
@@ -228,6 +228,7 @@ static void teardown(struct uroce_device *dev)
     if (dev->wake_fd >= 0)
         close(dev->wake_fd);
     dev_events_done(dev);
+    sem_destroy(&dev->leave.done);
     pthread_mutex_destroy(&dev->lock);
     pthread_mutex_destroy(&dev->bells_lock);
     free(dev);
@@ -238,7 +239,11 @@ static struct uroce_device *new_device(void)
     struct uroce_device *dev = calloc(1, sizeof *dev);
     if (!dev)
         return NULL;
-    pthread_mutex_init(&dev->lock, NULL);
+    pthread_mutexattr_t knows_owner;
+    pthread_mutexattr_init(&knows_owner);
+    pthread_mutexattr_settype(&knows_owner, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&dev->lock, &knows_owner);
+    pthread_mutexattr_destroy(&knows_owner);
     pthread_mutex_init(&dev->bells_lock, NULL);
     list_init(&dev->bells);
     list_init(&dev->hellos);
@@ -248,7 +253,8 @@ static struct uroce_device *new_device(void)
     list_init(&dev->event_queues);
     list_init(&dev->qps);
     list_init(&dev->memory);
-    dev_acks_watch(dev, true);
+    sem_init(&dev->leave.done, 0, 0);
+    dev_leave_watch(dev, true);
     dev->holder.sock = -1;
     dev->stat.listener = -1;
     for (int i = 0; i < DEV_STAT_READERS; i++)

@@ -144,8 +144,8 @@ static void work_rounds(struct uroce_device *dev, enum dev_hand hand)
 }
 
 /*
- * A mutex is not fair: a thread that drives without a pause has it again before whoever was woken for it. So that one goes
- * first, and drives in our place when it unlocks; but not for long, as there may always be another one that waits.
+ * A mutex is not fair: a thread that drives without a pause has it again before whoever was woken for it. So that one
+ * goes first, and drives in our place when it unlocks; but not for long, as there may always be another that waits.
  */
 static bool gives_way(struct uroce_device *dev)
 {
@@ -244,11 +244,25 @@ void dev_drive_polled(struct uroce_device *dev)
         sched_yield();
 }
 
+/*
+ * A signal handler, or what exit runs when it was called in one, makes a call that waits for the device, and this
+ * thread is inside it: that would wait for ever, and another call must not see what the device is in the middle of.
+ */
+static _Noreturn void end_program(void)
+{
+    static const char line[] = "uroce: a signal handler (or exit in one) has made a call that needs the device in whose "
+                               "midst it has interrupted the program: the program ends\n";
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) /* no other output: that may have been interrupted too */
+        _exit(EXIT_FAILURE);
+    _exit(EXIT_FAILURE);
+}
+
 void dev_lock(struct uroce_device *dev)
 {
     int state = dev_cancel_off();
     atomic_fetch_add(&dev->wanted, 1);
-    pthread_mutex_lock(&dev->lock);
+    if (pthread_mutex_lock(&dev->lock) == EDEADLK)
+        end_program();
     atomic_fetch_sub(&dev->wanted, 1);
     dev->cancel_state = state;
 }

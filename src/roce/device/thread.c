@@ -61,6 +61,7 @@ static void *run(void *arg)
 {
     struct uroce_device *dev = arg;
     while (!atomic_load(&dev->stop)) {
+        dev_leave_asked(dev);
         uint64_t now = now_ns(), back = stand_back_until(dev, now);
         if (!back) {
             dev_sleep(dev, true, dev->helper_fd, UINT64_MAX);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 pthread_mutex_t cma_lock = PTHREAD_MUTEX_INITIALIZER;
-struct list cma_ids = LIST_INIT(cma_ids);
 static struct cma_device devices[CMA_DEVICES];
 static int ndevices;
 
@@ -13,26 +12,12 @@ static int ndevices;
 static void in_child(void)
 {
     pthread_mutex_init(&cma_lock, NULL);
-    list_init(&cma_ids);
     ndevices = 0;
 }
 
 __attribute__((constructor)) static void init(void)
 {
     pthread_atfork(NULL, NULL, in_child);
-}
-
-/* A program that ends without a word: its peers are told, as a kernel tells them. */
-__attribute__((destructor)) static void done(void)
-{
-    if (pthread_mutex_trylock(&cma_lock))
-        return;
-    for (struct list *l; (l = list_pop_front(&cma_ids));) {
-        struct cma_id *id = container_of(l, struct cma_id, link);
-        while (id->nnative)
-            uroce_cm_id_destroy(id->native[--id->nnative]);
-    }
-    pthread_mutex_unlock(&cma_lock);
 }
 
 static int open_one(struct ibv_device *from, struct cma_device *d)

@@ -17,16 +17,11 @@ struct cma_id *cma_new(struct rdma_event_channel *channel, void *context, enum r
     c->id.qp_type = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
     pthread_cond_init(&c->acked, NULL);
     list_init(&c->groups);
-    scoped_lock(&cma_lock);
-    list_push_back(&cma_ids, &c->link);
     return c;
 }
 
 void cma_free(struct cma_id *c)
 {
-    pthread_mutex_lock(&cma_lock);
-    list_del(&c->link);
-    pthread_mutex_unlock(&cma_lock);
     pthread_cond_destroy(&c->acked);
     free(c->id.route.path_rec);
     free(c->qp_init);

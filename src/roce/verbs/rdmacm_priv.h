@@ -42,7 +42,6 @@ struct cma_id {
     struct cma_device *native_dev[CMA_DEVICES];
     int nnative;
     struct cma_device *dev; /* that programs see; NULL: any */
-    struct list link;       /* all ids */
     bool sync;
     uint32_t unacked; /* cma_lock */
     pthread_cond_t acked;
@@ -71,7 +70,6 @@ struct cma_event {
 };
 
 extern pthread_mutex_t cma_lock;
-extern struct list cma_ids; /* cma_lock */
 
 static inline struct cma_id *cma_id(struct rdma_cm_id *id)
 {

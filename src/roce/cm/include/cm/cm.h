@@ -90,6 +90,8 @@ void cm_id_set_user(struct cm_id *id, void *user);
 void *cm_id_user(const struct cm_id *id);
 /* No events any more; what the peer has to know is sent, now and again. */
 void cm_id_free(struct cm_id *id, uint64_t now);
+/* The program ends: the same for the peers of all ids, once. Frees nothing: the owners still have them. */
+void cm_leave(struct cm_engine *e, uint64_t now);
 
 /*
  * The id's port on an address (all zero or ::ffff:0.0.0.0: any); port 0: a free one. -EADDRINUSE, -EINVAL: bound
