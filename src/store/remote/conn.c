@@ -78,6 +78,7 @@ static void on_connected(struct fab_conn *fc, void *user)
         return;
     }
     q->conn.state = CONN_UP;
+    q->conn.refused = false;
     q->conn.limit = fab_send_credits(fc);
     atomic_fetch_add_explicit(&q->r->connects, 1, memory_order_relaxed);
 }
@@ -130,13 +131,13 @@ void rq_conn_end(struct rqueue *q)
 }
 
 /* The endpoint of this queue: queues are spread over the server's shards. */
-int rq_endpoint(struct remote *r, uint32_t number, struct session_shard *ret)
+int rq_endpoint(struct remote *r, const struct remote_way *way, uint32_t number, struct session_shard *ret)
 {
     struct session_shard all[SESSION_SHARDS_MAX];
     size_t n = session_shards(r->session, all), k = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(all[i].provider, r->provider))
+        if (!strcmp(all[i].provider, way->provider))
             all[k++] = all[i];
     if (!k)
         return -EHOSTUNREACH;
@@ -159,7 +160,7 @@ static void want_ticket(struct rqueue *q)
     struct rconn *c = &q->conn;
     struct session_shard ep;
 
-    if (rq_endpoint(q->r, q->number, &ep) < 0) {
+    if (rq_endpoint(q->r, q->way, q->number, &ep) < 0) {
         down(q);
         return;
     }
@@ -175,7 +176,7 @@ static int dial(struct rqueue *q)
     struct rconn *c = &q->conn;
     uint8_t key[DP_KEY_BYTES];
     struct session_shard ep;
-    int r = rq_endpoint(q->r, q->number, &ep);
+    int r = rq_endpoint(q->r, q->way, q->number, &ep);
 
     if (r == 0 && ep.shard != c->ticket.shard)
         r = -EAGAIN; /* the server has come back with others */
@@ -209,6 +210,28 @@ static void connect_now(struct rqueue *q)
     c->state = CONN_CONNECTING;
 }
 
+/*
+ * The server may have come back with other providers than before. False: none of them can be used here, and what waits
+ * has failed; or this queue's transport is broken.
+ */
+static bool follow(struct rqueue *q)
+{
+    const struct remote_way *way;
+    char err[300] = "";
+    int r = remote_way(q->r, &way, err, sizeof err);
+
+    if (r < 0 && !session_is_up(q->r->session))
+        return true; /* that is what it offered before */
+    if (r < 0) {
+        if (!q->conn.refused)
+            log_error("%s came back with other providers, and operations fail: %s", session_addr(q->r->session), err);
+        q->conn.refused = true;
+        rq_fail_waiting(q, -EHOSTUNREACH);
+        return false;
+    }
+    return way == q->way || rq_shard_again(q);
+}
+
 void rq_conn_step(struct rqueue *q, uint64_t now)
 {
     struct rconn *c = &q->conn;
@@ -221,6 +244,6 @@ void rq_conn_step(struct rqueue *q, uint64_t now)
      */
     if ((c->state == CONN_UP || c->state == CONN_CONNECTING) && c->epoch != session_epoch(q->r->session))
         rq_conn_end(q);
-    if (c->state == CONN_DOWN && now >= c->retry_at_ns && !q->broken && !list_empty(&q->waiting))
+    if (c->state == CONN_DOWN && now >= c->retry_at_ns && !q->broken && !list_empty(&q->waiting) && follow(q))
         want_ticket(q);
 }

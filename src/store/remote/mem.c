@@ -47,20 +47,24 @@ void rq_mem_leave(struct rqueue *q)
 {
     if (q->holder.wake)
         mem_holder_remove(&q->holder);
+    q->holder.wake = NULL;
 }
 
 void rq_mem_close(struct rqueue *q)
 {
     while (q->nregions)
         drop_region(q, 0);
-    if (q->arena_mr)
-        fab_mr_close(q->arena_mr);
+    fab_mr_close(q->arena_mr);
     bitmap_done(&q->arena_used);
     rq_export_free(q, q->arena_export);
     if (q->arena)
         munmap(q->arena, q->arena_bytes);
     if (q->arena_fd >= 0)
         close(q->arena_fd);
+    q->arena_mr = NULL;
+    q->arena_export = NULL;
+    q->arena = NULL;
+    q->arena_fd = -1;
 }
 
 void rq_mem_check(struct rqueue *q)

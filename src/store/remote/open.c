@@ -135,10 +135,37 @@ static void remote_close(struct pst_store *st)
     struct remote *r = remote_of(st);
 
     session_close(r->session);
-    if (r->fab)
-        fab_close(r->fab);
+    for (size_t i = 0; i < r->nways; i++)
+        fab_close(r->ways[i].fab);
     pthread_mutex_destroy(&r->lock);
     free(r);
+}
+
+/* Opened already, or now. remote.lock held. */
+static int open_way(struct remote *r, const char *provider, size_t *ret, char *err, size_t err_size)
+{
+    struct fab_config fc = {.provider = strcmp(r->provider, "uroce") ? provider : "uroce",
+                            .uroce_instead = true,
+                            .require_rdma = r->require_rdma};
+    struct remote_way *w = &r->ways[r->nways];
+    int e;
+
+    for (size_t i = 0; i < r->nways; i++)
+        if (!strcmp(r->ways[i].provider, provider)) {
+            *ret = i;
+            return 0;
+        }
+    if (r->nways == WAYS_MAX) {
+        snprintf(err, err_size, "%s offers one provider after another: %s is one too many", session_addr(r->session),
+                 provider);
+        return -ENODEV;
+    }
+    e = fab_open(&fc, &w->fab, err, err_size);
+    if (e < 0)
+        return e;
+    snprintf(w->provider, sizeof w->provider, "%s", provider);
+    *ret = r->nways++;
+    return 0;
 }
 
 /* The first of the server's providers that works here, or the one that was asked for. remote.lock held. */
@@ -146,43 +173,56 @@ static int choose_provider(struct remote *r, bool open, char *err, size_t err_si
 {
     struct session_shard all[SESSION_SHARDS_MAX];
     size_t n = session_shards(r->session, all);
-    bool uroce = !strcmp(r->provider, "uroce"); /* this end's way to have verbs: a server offers those */
-    const char *want = uroce ? "verbs" : r->provider;
+    /* uroce is this end's way to have verbs: a server offers those. */
+    const char *want = strcmp(r->provider, "uroce") ? r->provider : "verbs";
     int e = -EHOSTUNREACH;
 
     snprintf(err, err_size, "%s offers no data endpoint%s%s", session_addr(r->session),
              r->provider[0] ? " for provider " : "", r->provider);
     for (size_t i = 0; i < n; i++) {
-        struct fab_config fc = {
-            .provider = uroce ? "uroce" : all[i].provider, .uroce_instead = true, .require_rdma = r->require_rdma};
         bool seen = false;
         for (size_t k = 0; k < i; k++)
             seen |= !strcmp(all[k].provider, all[i].provider);
         if (seen || (want[0] && strcmp(want, all[i].provider)))
             continue;
-        e = open ? fab_open(&fc, &r->fab, err, err_size) : 0;
-        if (e == 0) {
-            if (open)
-                memcpy(r->provider, all[i].provider, sizeof r->provider);
+        e = open ? open_way(r, all[i].provider, &r->way, err, err_size) : 0;
+        if (e == 0)
             return 0;
-        }
     }
     return e;
 }
 
-int remote_fab(struct remote *r, char *err, size_t err_size)
+/* remote.lock held. */
+static bool is_offered(struct remote *r, const char *provider)
+{
+    struct session_shard all[SESSION_SHARDS_MAX];
+    size_t n = session_shards(r->session, all);
+
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(all[i].provider, provider))
+            return true;
+    return false;
+}
+
+int remote_way(struct remote *r, const struct remote_way **ret, char *err, size_t err_size)
 {
     sigset_t all, old;
-    int e;
+    bool had;
+    int e = 0;
 
     scoped_lock(&r->lock);
-    if (r->fab)
-        return 0;
-    /* libfabric starts threads here: signals are the program's own threads' business. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    e = choose_provider(r, true, err, err_size);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    had = r->nways > 0;
+    if (!had || !is_offered(r, r->ways[r->way].provider)) {
+        /* libfabric starts threads here: signals are the program's own threads' business. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &old);
+        e = choose_provider(r, true, err, err_size);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        if (e == 0 && had)
+            log_info("%s: data goes by provider %s from now on", session_addr(r->session), r->ways[r->way].provider);
+    }
+    if (e == 0)
+        *ret = &r->ways[r->way];
     return e;
 }
 
@@ -206,6 +246,7 @@ static int may_speak_for_others(struct remote *r, char *err, size_t err_size)
 static int open_parts(struct remote *r, const struct options *o, char *err, size_t err_size)
 {
     struct session_hooks hooks = {on_resume, on_changed, on_tick, r};
+    const struct remote_way *way;
     sigset_t all, old;
     int e;
 
@@ -216,7 +257,7 @@ static int open_parts(struct remote *r, const struct options *o, char *err, size
     if (e == 0 && o->origin)
         e = may_speak_for_others(r, err, err_size);
     if (e == 0)
-        e = o->require_rdma || o->provider ? remote_fab(r, err, err_size) : choose_provider(r, false, err, err_size);
+        e = o->require_rdma || o->provider ? remote_way(r, &way, err, err_size) : choose_provider(r, false, err, err_size);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return e;
 }
@@ -317,6 +358,8 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
                             void *user)
 {
     struct remote *r = remote_of(st);
+    const struct remote_way *way;
+    const struct fab_info *f;
     struct session_identity who;
     char n[32], err[300];
 
@@ -330,19 +373,20 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "session.any_uid", who.any_uid ? "yes" : "no");
     snprintf(n, sizeof n, "%llu", (unsigned long long)session_reconnects(r->session));
     fn(user, "reconnects", n);
-    if (remote_fab(r, err, sizeof err) < 0) {
+    if (remote_way(r, &way, err, sizeof err) < 0) {
         fn(user, "data.error", err);
         return;
     }
-    fn(user, "data.provider", fab_info(r->fab)->provider);
-    fn(user, "data.device", fab_info(r->fab)->device);
-    fn(user, "data.rdma", fab_info(r->fab)->rdma ? "yes" : "no");
-    fn(user, "data.verbs", fab_info(r->fab)->verbs);
+    f = fab_info(way->fab);
+    fn(user, "data.provider", f->provider);
+    fn(user, "data.device", f->device);
+    fn(user, "data.rdma", f->rdma ? "yes" : "no");
+    fn(user, "data.verbs", f->verbs);
     fn(user, "data.placement",
        atomic_load(&r->exported_bytes) ? "exported: the daemon's process places the bytes in this one's memory"
-       : atomic_load(&r->third_bytes)  ? (fab_info(r->fab)->rdma ? "third-party: by RDMA between this machine and the server behind the agent"
+       : atomic_load(&r->third_bytes)  ? (f->rdma ? "third-party: by RDMA between this machine and the server behind the agent"
                                                                  : "third-party: this process and the server behind the agent, each what it receives")
-       : fab_info(r->fab)->rdma        ? "crossing: by RDMA"
+       : f->rdma        ? "crossing: by RDMA"
                                        : "crossing: this process places what it reads, the daemon what it writes");
 }
 

@@ -249,28 +249,34 @@ static void send_waiting(struct rqueue *q)
     }
 }
 
+void rq_fail_waiting(struct rqueue *q, int err)
+{
+    while (!list_empty(&q->waiting)) {
+        struct rop *p = list_entry(list_pop_front(&q->waiting), struct rop, link);
+        unknown_end(q, p);
+        slot_free(q, p, p->slot ? now_ns() + SLOT_REST_NS : 0);
+        rq_finish(q, p, err);
+    }
+}
+
 static void fail_all(struct rqueue *q, int err)
 {
     log_error("%s: no data transport: %s", session_addr(q->r->session), err_text(err));
     q->broken = err;
     rq_requeue(q);
-    while (!list_empty(&q->waiting)) {
-        struct rop *p = list_entry(list_pop_front(&q->waiting), struct rop, link);
-        unknown_end(q, p);
-        rq_finish(q, p, err);
-    }
+    rq_fail_waiting(q, err);
 }
 
-/* At the first operation that moves data. */
+/* At the first operation that moves data, and when the server has come back with other providers. */
 static int open_shard(struct rqueue *q)
 {
     int fds[FAB_FDS_MAX], n, r;
     struct epoll_event ev = {.events = EPOLLIN};
     char err[300] = "";
 
-    r = remote_fab(q->r, err, sizeof err);
+    r = remote_way(q->r, &q->way, err, sizeof err);
     if (r == 0)
-        r = fab_shard_open(q->r->fab, &rq_conn_callbacks, q, &q->shard);
+        r = fab_shard_open(q->way->fab, &rq_conn_callbacks, q, &q->shard);
     if (r < 0) {
         log_error("%s: %s", session_addr(q->r->session), err[0] ? err : err_text(r));
         return r;
@@ -280,6 +286,27 @@ static int open_shard(struct rqueue *q)
         if (epoll_ctl(q->epoll_fd, EPOLL_CTL_ADD, fds[i], &ev) < 0)
             return -errno;
     return rq_mem_open(q);
+}
+
+static void close_shard(struct rqueue *q)
+{
+    rq_mem_leave(q);
+    fab_shard_close(q->shard);
+    q->shard = NULL;
+    rq_mem_close(q);
+}
+
+bool rq_shard_again(struct rqueue *q)
+{
+    int fds[FAB_FDS_MAX], n = fab_fds(q->shard, fds, FAB_FDS_MAX), r;
+
+    for (int i = 0; i < n; i++)
+        epoll_ctl(q->epoll_fd, EPOLL_CTL_DEL, fds[i], NULL);
+    close_shard(q);
+    r = open_shard(q);
+    if (r < 0)
+        fail_all(q, r);
+    return r == 0;
 }
 
 /* Everything that is due. Returns whether something happened. */
@@ -483,9 +510,7 @@ static void queue_destroy(struct rqueue *q)
         for (int i = 0; i < 100 && ((q->conn.state == CONN_CLOSING && q->conn.fc) || q->third.fc); i++)
             if (fab_progress(q->shard, 10 * NSEC_PER_MSEC) < 0)
                 break;
-        rq_mem_leave(q);
-        fab_shard_close(q->shard);
-        rq_mem_close(q);
+        close_shard(q);
     }
     pst_mac_free(q->conn.mac);
     pst_mac_free(q->third.mac);

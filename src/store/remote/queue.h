@@ -82,6 +82,7 @@ struct rconn {
     uint64_t msgno, epoch, history;
     uint32_t limit, unanswered; /* requests */
     uint64_t retry_at_ns, retry_ns;
+    bool refused; /* told that the server offers nothing that can be used */
     struct session_ticket ticket;
     _Atomic bool ticket_ready;
     uint32_t nbinds, next_victim;
@@ -110,6 +111,7 @@ struct rqueue {
     struct remote *r;
     uint32_t number, depth, count; /* count: operations not reaped yet */
     struct fab_shard *shard; /* NULL until data is to be moved: opening it takes a while */
+    const struct remote_way *way; /* its own */
     struct rconn conn;
     struct rthird third;
     int epoll_fd, timer_fd, wake_fd;
@@ -207,7 +209,7 @@ void rq_conn_step(struct rqueue *q, uint64_t now);
 /* After rq_export_step said that the exports of the closed connection are over. */
 void rq_conn_drained(struct rqueue *q);
 /* The server's shard that queues of this number use. -EHOSTUNREACH. */
-int rq_endpoint(struct remote *r, uint32_t number, struct session_shard *ret);
+int rq_endpoint(struct remote *r, const struct remote_way *way, uint32_t number, struct session_shard *ret);
 /* Ends it; what was sent is sent again over the next one. */
 void rq_conn_end(struct rqueue *q);
 bool rq_conn_can_send(const struct rqueue *q);
@@ -231,6 +233,10 @@ void rq_settle(struct rqueue *q, struct rop *p);
 /* The connection is closed: everything sent waits again, what was given up is over. */
 void rq_requeue(struct rqueue *q);
 int rq_slot(struct rqueue *q, struct rop *p);
+/* Not the operations that are sent; the next ones are tried. */
+void rq_fail_waiting(struct rqueue *q, int err);
+/* While there is no connection: shard and memory by the way that is in use now. False: the transport is broken. */
+bool rq_shard_again(struct rqueue *q);
 void rq_wake(struct rqueue *q); /* any thread */
 static inline uint64_t rq_tag(const struct rop *p)
 {

@@ -49,13 +49,21 @@
  */
 enum remote_placement { PLACE_AUTO, PLACE_EXPORTED, PLACE_CROSSING, PLACE_THIRD };
 
+/* A provider of the server's that works here, and the transport by it. Once there, it stays to the end. */
+struct remote_way {
+    char provider[32]; /* as the server names it */
+    struct fab *fab;
+};
+#define WAYS_MAX 4u
+
 struct remote {
     struct pst_store st;
     struct session *session;
-    struct fab *fab; /* NULL until it is needed (remote_fab) */
+    struct remote_way ways[WAYS_MAX]; /* lock; nways only grows */
+    size_t nways, way;                /* way: the one in use */
     bool require_rdma;
     enum remote_placement placement;
-    char provider[32]; /* asked for; once fab is open: the one in use */
+    char provider[32]; /* asked for; "": any */
     uint64_t arena_bytes;
     pthread_mutex_t lock;
     struct list conts;  /* struct rcont.link */
@@ -114,8 +122,11 @@ static inline struct rcont *rcont_of(struct pst_cont *c)
     return container_of(c, struct rcont, c);
 }
 
-/* Loads the transport if that has not been done: 0, or -errno and a line for people. */
-int remote_fab(struct remote *r, char *err, size_t err_size);
+/*
+ * How data goes: as before while the server offers that, else by another of its providers. Loads the transport if that
+ * has not been done. 0, or -errno and a line for people.
+ */
+int remote_way(struct remote *r, const struct remote_way **ret, char *err, size_t err_size);
 int remote_attr(const PB(Attr) *in, struct pst_attr *ret); /* -EBADMSG */
 #define REMOTE_PATH_MAX (PST_WALK_MAX + 1 + PST_NAME_MAX)
 /* -ELOOP with a way while something is lost: each directory on it is to be found by its name. */

@@ -72,7 +72,7 @@ static int dial(struct rqueue *q)
         return t->ticket.err;
     if (q->conn.state != CONN_UP || t->ticket.epoch != q->conn.epoch || t->ticket.shard != q->conn.ticket.shard)
         return -ESTALE; /* for the connection before */
-    if (strcmp(t->ticket.to.provider, q->r->provider) != 0)
+    if (strcmp(t->ticket.to.provider, q->way->provider) != 0)
         return -EPROTONOSUPPORT;
     t->mac = pst_mac_new(t->ticket.data_key, sizeof t->ticket.data_key);
     if (!t->mac)
@@ -302,12 +302,13 @@ int rq_far_place(struct rqueue *q, struct rop *p, struct dp_request *req)
 int remote_third(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret)
 {
     struct remote *r = remote_of(st);
+    const struct remote_way *way;
     struct session_shard ep;
     char err[300];
-    int e = remote_fab(r, err, sizeof err);
+    int e = remote_way(r, &way, err, sizeof err);
 
     if (e == 0)
-        e = rq_endpoint(r, spread, &ep);
+        e = rq_endpoint(r, way, spread, &ep);
     return e < 0 ? e : session_third(r->session, &ep, owner, ret);
 }
 
