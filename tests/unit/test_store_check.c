@@ -413,10 +413,16 @@ static void an_unmarked_nameless_object_is_marked(void **state)
 static void a_counter_that_is_behind_is_repaired(void **state)
 {
     (void)state;
-    nx_e->ns->next_ino = 3; /* written by the clean stop */
+    nx_e->ns->ino.next = 3; /* written by the clean stop */
     expect_finding("counter of object numbers", true);
     nx_open();
-    assert_true(nx_made(NULL, ROOT, "new", S_IFREG | 0644) > e);
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "new%d", i);
+        uint64_t n = nx_made(NULL, ROOT, name, S_IFREG | 0644);
+        assert_true(n / NS_INO_RUN != d / NS_INO_RUN && n / NS_INO_RUN != cont() / NS_INO_RUN);
+        nx_reopen();
+    }
 }
 
 static void stray_and_unknown_keys_are_named(void **state)

@@ -238,7 +238,7 @@ static int create_locked(struct engine *e, const struct pst_ctx *ctx, const char
         return r < 0 ? r : 0;
     r = create_check(e, ctx, pool, label, props);
     if (!r)
-        r = ino_new(e->ns, &info.id);
+        r = ino_new(e->ns, 0, &info.id);
     if (r)
         return r;
     strcpy(info.pool, pool);

@@ -92,7 +92,7 @@ static int make_new(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t pare
     struct held h;
     struct inode i = {0};
     uint64_t ino;
-    int r = ino_new(e->ns, &ino);
+    int r = ino_new(e->ns, c->info.id, &ino);
 
     if (!r)
         r = held_take(&h, e, c->info.id, &parent, 1);

@@ -17,7 +17,10 @@
 #define NS_CACHE_SHARDS   64u    /* locks of the inode cache */
 #define NS_CACHE_ENTRIES  1024u  /* per shard: 64k inodes, about 16 MiB */
 #define NS_CACHE_TARGET   128u   /* longer link targets are not cached: they would set the memory used */
-#define NS_INO_WINDOW     (1u << 20) /* numbers that may be handed out past the durable mark, see ino_new */
+#define NS_INO_RUN        (1u << 12) /* numbers that a container takes at once, see ino.c */
+#define NS_INO_FLAG       (1ull << 62) /* of a number that is of a run */
+#define NS_INO_RUNS       (1ull << 50) /* such runs there are */
+#define NS_INO_WINDOW     (1u << 8)  /* runs that may be taken past the durable mark */
 #define NS_REPLY_DAYS     7      /* reply records of clients unseen for longer are dropped */
 #define NS_GC_BATCH       256    /* keys per transaction of the background deleter */
 #define NS_READDIR_BATCH  128    /* entries read at once: no iterator is held while the caller works */
@@ -44,6 +47,14 @@ struct ns_cont {
     uint32_t opens;
     uint32_t pins; /* transactions that name it */
     bool dead;     /* destroyed: its keys are being deleted */
+    uint64_t ino_next; /* of the run of numbers that it uses; at a run's end: it takes another one. Namespace lock */
+};
+
+/* The counter of runs of numbers, as the index keeps it (ino.c). */
+struct ino_mark {
+    uint64_t next; /* no run from here on was ever taken */
+    uint8_t key[16];
+    bool clean; /* written by a close, not while runs are taken */
 };
 
 #define NS_CONT_BUCKETS 1024u
@@ -61,7 +72,8 @@ struct ns {
 
     /* Under the namespace lock. */
     uint64_t history; /* pst_store_history */
-    uint64_t next_ino, ino_durable;
+    struct ino_mark ino;
+    uint64_t ino_durable;
 
     struct ns_cache *cache;
 
@@ -175,12 +187,16 @@ bool cache_takes(const struct inode *i);
 
 /* ---- numbers (ino.c) ---- */
 
-/* A number that was never used, also for a container. Under the namespace lock, without inode locks: see ino.c. */
-int ino_new(struct ns *ns, uint64_t *ret);
+/* A number that was never used, for an object of a container; 0: for a container. Under the namespace lock, without inode locks. */
+int ino_new(struct ns *ns, uint64_t cont, uint64_t *ret);
 int ino_open(struct ns *ns);
-/* For check: no number from *ret on was ever handed out (-ENOENT in a new store); makes it so. */
-int ino_bound(struct engine *e, uint64_t *ret);
-int ino_set_bound(struct engine *e, uint64_t next);
+/* For check: what the index says (-ENOENT in a new store, -EIO), and makes it say. The key of a store that has none is made. */
+int ino_mark_read(struct engine *e, struct ino_mark *ret);
+int ino_mark_write(struct engine *e, const struct ino_mark *m);
+void ino_mark_begin(struct ino_mark *ret);
+/* The first number of a run, and the run that a number is of (a number from before there were runs: itself). 0 or -ENOMEM. */
+int ino_of_run(const struct ino_mark *m, uint64_t run, uint64_t *ret);
+int ino_run_of(const struct ino_mark *m, uint64_t ino, uint64_t *ret);
 /* After the last transaction: numbers go on without a gap. */
 void ino_close(struct ns *ns);
 

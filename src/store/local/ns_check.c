@@ -31,6 +31,20 @@ void ck_problem(struct nsck *s, const char *fmt, ...)
         check_problem(s->c, "%s", text);
 }
 
+int ck_used(struct nsck *s, uint64_t number)
+{
+    uint64_t run;
+
+    if (number & NS_INO_FLAG && number / NS_INO_RUN == s->seen / NS_INO_RUN)
+        return 0;
+    int r = ino_run_of(&s->mark, number, &run);
+    if (r)
+        return r;
+    s->seen = number;
+    s->top_run = max_u64(s->top_run, run);
+    return 0;
+}
+
 /* ---- pools and containers ---- */
 
 static int by_id(const void *a, const void *b)
@@ -52,8 +66,7 @@ static int cont_note(struct nsck *s, const struct ck_cont *k)
         return -ENOMEM;
     s->conts = bigger;
     s->conts[s->nconts++] = *k;
-    s->top_number = max_u64(s->top_number, k->id);
-    return 0;
+    return ck_used(s, k->id);
 }
 
 static int visit_pool(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen)
@@ -202,21 +215,22 @@ static int visit_reply(void *user, const uint8_t *k, size_t klen, const uint8_t 
     return 0;
 }
 
-/* The counter must be past every number that is in use, or numbers would be given out twice. */
+/* The counter must be past every run that is in use, or numbers would be given out twice. */
 static void check_counter(struct nsck *s)
 {
-    uint64_t next;
-    int r = ino_bound(s->e, &next);
-
-    if (r == -ENOENT && s->top_number == 0)
+    if (s->mark_r == -ENOENT && s->top_run == 0)
         return;
-    if (r)
+    if (s->mark_r)
         ck_problem(s, "the counter of object numbers is missing or not valid");
-    else if (next <= s->top_number)
-        ck_problem(s, "the counter of object numbers (%llu) is behind the highest number in use (%llu)",
-                   (unsigned long long)next, (unsigned long long)s->top_number);
-    if ((r || next <= s->top_number) && s->repair)
-        ino_set_bound(s->e, s->top_number + 1);
+    else if (s->mark.next <= s->top_run)
+        ck_problem(s, "the counter of object numbers (%llu) is behind the highest one in use (%llu)",
+                   (unsigned long long)s->mark.next, (unsigned long long)s->top_run);
+    else
+        return;
+    if (s->repair) {
+        s->mark.next = max_u64(s->mark.next, s->top_run + 1);
+        ino_mark_write(s->e, &s->mark);
+    }
 }
 
 static int load(struct nsck *s)
@@ -239,8 +253,12 @@ int ns_check(struct engine *e, struct check *c)
 {
     struct nsck s = {.e = e, .c = c, .repair = check_repairs(c)};
     struct key ids = key_begin(KEY_CONT_ID), replies = key_begin(KEY_REPLY);
-    int r = load(&s);
+    int r;
 
+    s.mark_r = ino_mark_read(e, &s.mark);
+    if (s.mark_r)
+        ino_mark_begin(&s.mark);
+    r = load(&s);
     if (!r)
         r = idx_each_whole(s.e, &ids, visit_cont_id, &s);
     for (size_t i = 0; !r && i < s.nconts; i++) {

@@ -35,7 +35,10 @@ struct nsck {
     bool repair;
     struct ck_cont *conts; /* sorted by id after loading */
     size_t nconts;
-    uint64_t top_number; /* the highest number of an object or container that is in use */
+    struct ino_mark mark; /* of the counter of numbers; a new one if there is none (mark_r is not 0) */
+    int mark_r;
+    uint64_t top_run; /* the highest run of that counter of which a number is in use, */
+    uint64_t seen;    /* and a number of the run that was looked up last */
     /* the container that is being checked */
     const struct ck_cont *k;
     struct ck_obj *objs; /* in order of the numbers */
@@ -50,6 +53,8 @@ struct nsck {
 uint64_t ck_number(const uint8_t *k, size_t at);
 /* A finding about the container at hand: "pool/container: ..." */
 void ck_problem(struct nsck *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The number is in use. 0 or -ENOMEM. */
+int ck_used(struct nsck *s, uint64_t number);
 struct ck_obj *ck_find(struct nsck *s, uint64_t ino);
 static inline struct ck_dir *ck_dir(struct nsck *s, const struct ck_obj *o)
 {

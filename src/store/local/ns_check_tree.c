@@ -63,9 +63,8 @@ static int visit_inode(void *user, const uint8_t *k, size_t klen, const uint8_t 
         o->dir = (uint32_t)s->ndirs;
     }
     s->used += i.a.used;
-    s->top_number = max_u64(s->top_number, ino);
     inode_done(&i);
-    return 0;
+    return ck_used(s, ino);
 }
 
 /* ---- entries ---- */

@@ -83,6 +83,20 @@ int fix_usage(struct nsck *s, int64_t bytes, int64_t objects)
     return txn_commit(t, NULL);
 }
 
+/* The first of a run that nobody has. */
+static int number_new(struct nsck *s, uint64_t *ret)
+{
+    uint64_t run = max_u64(s->mark.next, s->top_run + 1);
+
+    s->mark.next = run + 1;
+    int r = ino_mark_write(s->e, &s->mark);
+    if (r)
+        return r;
+    s->mark_r = 0;
+    s->top_run = run;
+    return ino_of_run(&s->mark, run, ret);
+}
+
 /* /lost+found, made if it is not there; *ret is its inode. */
 static int lost_found(struct nsck *s, struct inode *ret)
 {
@@ -98,9 +112,7 @@ static int lost_found(struct nsck *s, struct inode *ret)
     if (r)
         return r;
     uint64_t ino;
-    r = ino_bound(s->e, &ino);
-    ino = max_u64(r ? 0 : ino, s->top_number + 1);
-    r = ino_set_bound(s->e, ino + 1);
+    r = number_new(s, &ino);
     struct txn *t = r ? NULL : txn_new(s->e);
     if (!t)
         return inode_done(&root), r ? r : -ENOMEM;
@@ -120,7 +132,6 @@ static int lost_found(struct nsck *s, struct inode *ret)
     r = txn_commit(t, NULL);
     if (!r) {
         s->made++;
-        s->top_number = max_u64(s->top_number, ino);
         *ret = i;
     }
     return r;
