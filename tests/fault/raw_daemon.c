@@ -25,7 +25,7 @@ struct raw alice, bob;
 struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
-const char *daemon_filter, *daemon_config;
+const char *daemon_filter, *daemon_config, *daemon_agent_config, *daemon_cache;
 bool daemon_export, daemon_agent, daemon_third;
 char export_path[100];
 #define PAGE_TOKEN "token-of-the-metrics-page"
@@ -38,7 +38,7 @@ static void set_flag(const char *name, const char *value)
         fail_msg("%s", err);
 }
 
-static int load_config(void)
+static int load_config(const char *text)
 {
     char path[100], err[400];
     FILE *f;
@@ -47,7 +47,7 @@ static int load_config(void)
     f = fopen(path, "w");
     if (!f)
         return -1;
-    fputs(daemon_config, f);
+    fputs(text, f);
     fclose(f);
     if (srv_config_load(cfg, path, err, sizeof err) == 0)
         return 0;
@@ -73,15 +73,18 @@ static int start_one(const char *backend, struct srv **ret)
 {
     const char *provider = getenv("PENSTOCK_TEST_PROVIDER");
     char err[600] = "", path[100];
+    const char *config = backend && daemon_agent_config ? daemon_agent_config : daemon_config;
     bool behind = daemon_agent && !backend;
 
     cfg = srv_config_new();
-    if (daemon_config && load_config() < 0)
+    if (config && load_config(config) < 0)
         return -1;
     snprintf(path, sizeof path, "local:%s/store", dir);
     if (backend) {
         set_flag("role", "agent");
         set_flag("backend", backend);
+        if (daemon_cache)
+            set_flag("cache", daemon_cache);
     } else {
         set_flag("store", path);
         set_flag("store-option", "create=1");

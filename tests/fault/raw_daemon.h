@@ -13,6 +13,8 @@
 
 extern const char *daemon_filter; /* of the daemon that is started; NULL: none */
 extern const char *daemon_config; /* YAML, besides what start_daemon sets; NULL: none */
+extern const char *daemon_agent_config; /* the same of an agent; NULL: daemon_config */
+extern const char *daemon_cache;        /* an agent's; NULL: none */
 extern bool daemon_export;        /* it takes memory, at export_path */
 extern bool daemon_third;         /* the agent lets clients connect to the server */
 extern bool daemon_agent;         /* it is an agent, with the server behind it in this process too */

@@ -1,6 +1,6 @@
 /*
  * What a client must not get, each with the counter that shows it: "moves no byte" means that the client's memory keeps
- * its pattern and the file its contents.
+ * its pattern and the file its contents. With "cache" the daemon is an agent with one, in front of a server.
  */
 #include "raw_daemon.h"
 
@@ -166,6 +166,7 @@ static void a_revoked_capability_is_refused_where_it_is_bound(void **state)
 
     /* A session of its own: keys are per container handle, and the others' must live on. */
     assert_int_equal(raw_open(&carol, addr, token, "p", "c"), 0);
+    assert_int_equal(raw_open_file(&carol, ino, CAP_READ | CAP_WRITE, &cap), 0);
     assert_int_equal(raw_grant(&carol, ino, CAP_READ | CAP_WRITE, 0, 0, 0, &cap, &key), 0);
     assert_int_equal(raw_connect_new(&carol, &k), 0);
     assert_int_equal(raw_bind(&k, 1, &cap), 0);
@@ -213,7 +214,7 @@ static void a_session_that_ends_while_data_flows_answers_nothing_more(void **sta
 
     for (int i = 0; i < 60; i++) {
         assert_int_equal(raw_open(&carol, addr, token, "p", "c"), 0);
-        assert_int_equal(raw_grant(&carol, ino, CAP_READ, 0, 0, 0, &cap, NULL), 0);
+        assert_int_equal(raw_open_file(&carol, ino, CAP_READ, &cap), 0);
         assert_int_equal(raw_connect_new(&carol, &k), 0);
         assert_int_equal(raw_bind(&k, 1, &cap), 0);
         assert_int_equal(pthread_create(&id, NULL, read_on, &k), 0);
@@ -422,7 +423,7 @@ static void more_requests_than_credits_end_the_connection(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         T(a_correct_client_is_served),
@@ -443,5 +444,10 @@ int main(void)
         T(the_end_of_a_session_ends_its_connections),
         T(more_requests_than_credits_end_the_connection),
     };
+
+    if (argc > 1 && !strcmp(argv[1], "cache")) {
+        daemon_agent = true;
+        daemon_cache = "16M";
+    }
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
 }

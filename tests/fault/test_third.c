@@ -380,6 +380,97 @@ static void ways_end_with_the_session(void **state)
     raw_disconnect(&bobs);
 }
 
+/* ---- revocation ---- */
+
+/* Another client with a third connection; the file is bound as 0. */
+struct party {
+    struct raw raw;
+    struct raw_conn asks, moves;
+    struct raw_way way;
+    struct cap cap;
+    uint64_t key;
+};
+
+static void party_open(struct party *p)
+{
+    owner++;
+    assert_int_equal(raw_open(&p->raw, addr, token, "p", "c"), 0);
+    assert_int_equal(raw_open_file(&p->raw, ino, CAP_READ | CAP_WRITE, &p->cap), 0);
+    assert_int_equal(raw_grant(&p->raw, ino, CAP_READ | CAP_WRITE, 0, 0, 0, &p->cap, &p->key), 0);
+    assert_int_equal(raw_connect_new(&p->raw, &p->asks), 0);
+    assert_int_equal(raw_bind(&p->asks, 0, &p->cap), 0);
+    assert_int_equal(connect_third(&p->raw, &p->way, &p->moves), 0);
+    memset(p->moves.mem, 't', RAW_MEM);
+}
+
+static int party_moves(struct party *p, uint8_t opcode, uint32_t n)
+{
+    struct dp_request q = io(opcode, 0, n, &p->moves, p->way.number, 1, 0);
+
+    return call_both(&p->asks, &p->moves, &q);
+}
+
+static void party_close(struct party *p)
+{
+    raw_disconnect(&p->asks);
+    raw_disconnect(&p->moves);
+    raw_end_session(&p->raw);
+    raw_close(&p->raw);
+}
+
+/* The way and its connection are still there, and carry nothing for who has no right any more. */
+static void what_is_revoked_moves_nothing_over_it(void **state)
+{
+    (void)state;
+    for (int all_of_it = 0; all_of_it < 2; all_of_it++) {
+        struct party p;
+        party_open(&p);
+        assert_int_equal(party_moves(&p, DP_READ, 5000), 0);
+        assert_notice(&p.moves, DP_READ, 1, 2);
+        assert_true(all(p.moves.mem, 5000, 'f'));
+        memset(p.moves.mem, 't', RAW_MEM);
+        assert_true((all_of_it ? raw_revoke_session(&p.raw) : raw_revoke_key(&p.raw, p.key)) > 0);
+        assert_int_equal(party_moves(&p, DP_READ, 5000), -EKEYREVOKED);
+        assert_int_equal(p.asks.reply.offset, DP_SETTLED);
+        assert_int_equal(party_moves(&p, DP_WRITE, 5000), -EKEYREVOKED);
+        assert_int_equal(p.asks.reply.offset, DP_SETTLED);
+        assert_true(all(p.moves.mem, RAW_MEM, 't'));
+        assert_nothing_moved();
+        party_close(&p);
+    }
+}
+
+/* The server takes back what it gave the agent: its host is told, and nothing moves until the file is opened anew. */
+static void what_the_server_revokes_moves_nothing_over_it(void **state)
+{
+    struct raw admin;
+    struct party p;
+    struct dp_request q;
+
+    (void)state;
+    party_open(&p);
+    assert_int_equal(party_moves(&p, DP_READ, 5000), 0);
+    assert_notice(&p.moves, DP_READ, 1, 2);
+    memset(p.moves.mem, 't', RAW_MEM);
+    assert_int_equal(raw_open(&admin, behind_addr, behind_token, "p", "c"), 0);
+    assert_true(raw_revoke_cont(&admin) > 0);
+    assert_int_equal(party_moves(&p, DP_READ, 5000), -EKEYREVOKED);
+    assert_int_equal(p.asks.reply.offset, DP_SETTLED);
+    assert_int_equal(party_moves(&p, DP_WRITE, 5000), -EKEYREVOKED);
+    assert_int_equal(p.asks.reply.offset, DP_SETTLED);
+    assert_true(all(p.moves.mem, RAW_MEM, 't'));
+    q = raw_io(&conn, DP_READ, 0, ino, 0, FILE_BYTES, 0);
+    assert_int_equal(raw_call(&conn, &q), -EKEYREVOKED);
+    assert_true(all(conn.mem, RAW_MEM, 'm'));
+    assert_int_equal(raw_open_file(&alice, ino, CAP_READ | CAP_WRITE, &whole), 0);
+    assert_int_equal(raw_bind(&conn, 0, &whole), 0);
+    assert_int_equal(raw_call(&conn, &q), 0);
+    assert_true(all(conn.mem, FILE_BYTES, 'f'));
+    raw_end_session(&admin);
+    raw_close(&admin);
+    party_close(&p);
+}
+
 /* ---- with "delay" ---- */
 
 /* A read of a file that is empty at first and has `n` bytes before its last part is read. */
@@ -452,6 +543,8 @@ int main(int argc, char **argv)
         T(tickets_are_used_once_by_the_right_connection),
         T(one_client_has_its_share_only),
         T(ways_end_with_the_session),
+        T(what_is_revoked_moves_nothing_over_it),
+        T(what_the_server_revokes_moves_nothing_over_it),
 #undef T
     };
     const char *text = getenv("PENSTOCK_SEED");
@@ -463,5 +556,7 @@ int main(int argc, char **argv)
         daemon_filter = "delay:ms=500,op=read,every=2";
         return cmocka_run_group_tests(slow, start_daemon, stop_daemon);
     }
+    if (!daemon_agent)
+        cmocka_set_skip_filter("what_the_server_revokes_moves_nothing_over_it");
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);
 }

@@ -23,10 +23,10 @@ struct daemon {
 /*
  * Starts it; args: more flags, ended by NULL (may be NULL). Without --provider among them the environment's
  * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR for this
- * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done. With PENSTOCK_TEST_EXPORT
- * it takes memory (data.export_listen), which PENSTOCK_PLACEMENT=exported then asks clients for. An agent with
- * PENSTOCK_TEST_THIRD lets clients connect to its server (data.third_party), as PENSTOCK_PLACEMENT=third-party demands. False:
- * see the log.
+ * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done, and with
+ * PENSTOCK_TEST_CACHE=SIZE one with such a cache. With PENSTOCK_TEST_EXPORT it takes memory (data.export_listen), which
+ * PENSTOCK_PLACEMENT=exported then asks clients for. An agent with PENSTOCK_TEST_THIRD lets clients connect to its server
+ * (data.third_party), as PENSTOCK_PLACEMENT=third-party demands. False: see the log.
  */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
 /* An agent in front of a daemon that runs, and goes on running without it. args: as above. */

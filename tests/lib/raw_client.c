@@ -148,6 +148,25 @@ int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *r
     return 0;
 }
 
+int raw_open_file(struct raw *c, uint64_t ino, uint32_t rights, struct cap *ret_cap)
+{
+    PB(Header) h = header(c);
+    PB(OpenRequest) q = PENSTOCK__V1__OPEN_REQUEST__INIT;
+    PB(OpenReply) * a;
+    int r;
+
+    q.header = &h;
+    q.ino = ino;
+    q.accmode = rights;
+    r = call(c, "/penstock.v1.NamespaceService/Open", &q.base, &penstock__v1__open_reply__descriptor,
+             (ProtobufCMessage **)&a);
+    if (r < 0)
+        return r;
+    take_cap(&a->capability, ret_cap);
+    penstock__v1__open_reply__free_unpacked(a, NULL);
+    return 0;
+}
+
 int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
               struct cap *ret_cap, uint64_t *ret_key_id)
 {

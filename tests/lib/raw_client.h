@@ -27,6 +27,8 @@ void raw_close(struct raw *c);
 int raw_end_session(struct raw *c);
 /* Creates a file in the root and opens it for both; the capability is for all of it. */
 int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *ret_cap);
+/* Opens it until the end of the session; rights: CAP_READ, CAP_WRITE. */
+int raw_open_file(struct raw *c, uint64_t ino, uint32_t rights, struct cap *ret_cap);
 int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
               struct cap *ret_cap, uint64_t *ret_key_id);
 /* With a request id; attempt as in RequestId. */

@@ -154,7 +154,8 @@ static void late_bytes(struct pst_fs *fs, pid_t who, uint8_t *p, const char *wha
         must_be(p, 0, BYTES, 'm', what, round);
         for (int i = 0, failed = 0; i < 20; i++) {
             n = pst_pread(b, p, BYTES - 4096u * (unsigned)i, 0);
-            if (n < 0 && failed++ < 100) { /* it still recovers, or the machine is busy: 700 ms are short */
+            if (n != BYTES - 4096 * i && failed++ < 100) { /* it still recovers, or the machine is busy: 700 ms are short */
+                must_be(p, 0, n > 0 ? (size_t)n : 0, 'b', what, round);
                 nap(50);
                 i--;
                 continue;
@@ -170,14 +171,15 @@ static void late_bytes(struct pst_fs *fs, pid_t who, uint8_t *p, const char *wha
 
 static void what_comes_late_meets_no_other_request(void **state)
 {
-    struct pst_fs *fs = connect_at(daemon_.base, "late", 700);
+    struct pst_fs *patient = connect_at(daemon_.base, "late", 0), *fs = connect_at(daemon_.base, "late", 700);
     uint8_t *own = malloc(BYTES);
     struct pst_buf *buf;
     void *registered;
 
     (void)state;
-    put(fs, "/a", 'a');
-    put(fs, "/b", 'b');
+    put(patient, "/a", 'a');
+    put(patient, "/b", 'b');
+    assert_int_equal(pst_disconnect(patient), 0);
     assert_int_equal(pst_buf_alloc(fs, BYTES, &buf, &registered), 0);
     late_bytes(fs, daemon_.pid, own, "agent, arena");
     late_bytes(fs, daemon_.backend, own, "server, arena");
@@ -372,5 +374,9 @@ int main(int argc, char **argv)
     };
     int r = remote_main_begin(argc, argv);
 
-    return r ? r : cmocka_run_group_tests(tests, start, done);
+    if (r)
+        return r;
+    if (getenv("PENSTOCK_TEST_PROVIDER")) /* not tcp: there is no socket to cut */
+        cmocka_set_skip_filter("a_connection_that_is_cut_loses_nothing");
+    return cmocka_run_group_tests(tests, start, done);
 }
