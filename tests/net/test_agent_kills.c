@@ -213,6 +213,12 @@ struct word {
     uint16_t synced; /* 1; 0: it begins */
 };
 
+static int failed(const char *what)
+{
+    fprintf(stderr, "a writer: %s: %s\n", what, pst_last_error());
+    return 1;
+}
+
 /* The child: writes and syncs, and says so, until it is killed. */
 static int be_a_writer(const char *base, const char *path, uint32_t version, uint64_t my_seed)
 {
@@ -224,16 +230,17 @@ static int be_a_writer(const char *base, const char *path, uint32_t version, uin
     api_base = base;
     rng_seed(&r, my_seed);
     if (api_connect("dead", 300000, &fs) < 0 || pst_open(fs, path, O_RDWR | (my_seed & 1 ? O_DIRECT : 0), 0, &f) < 0)
-        return 1;
+        return failed("opening its file");
     for (;; version++) {
         struct word say = {version, (uint16_t)rng_below(&r, PLACES), 0};
         fill(buf, say.place, version);
-        if (write(1, &say, sizeof say) != sizeof say ||
-            pst_pwrite(f, buf, PLACE, (uint64_t)say.place * PLACE) != PLACE || pst_fsync(f) != 0)
-            return 1;
+        if (write(1, &say, sizeof say) != sizeof say)
+            return failed("its pipe");
+        if (pst_pwrite(f, buf, PLACE, (uint64_t)say.place * PLACE) != PLACE || pst_fsync(f) != 0)
+            return failed("write and sync");
         say.synced = 1;
         if (write(1, &say, sizeof say) != sizeof say)
-            return 1;
+            return failed("its pipe");
     }
 }
 
