@@ -1,6 +1,9 @@
 /* The queue of operations: its bound, its descriptor, its end. */
 #include "data_bytes.h"
 
+#include "io.h"
+#include "queue.h"
+
 #include <poll.h>
 
 static void a_full_queue_says_so(void **state)
@@ -24,6 +27,18 @@ static void a_full_queue_says_so(void **state)
     assert_int_equal(pst_queue_reap(dx_q, done, 3, 0), 0);
 }
 
+/* Not readable without end: a signal that comes late (see queue.c) is gone with the next reap. */
+static void expect_quiet(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct pst_op *done;
+    int wakes = 0;
+
+    for (; wakes < 3 && poll(&p, 1, 0) == 1; wakes++)
+        assert_int_equal(pst_queue_reap(dx_q, &done, 1, 0), 0);
+    assert_in_range(wakes, 0, 2);
+}
+
 static void the_queues_descriptor_tells_when_to_reap(void **state)
 {
     uint64_t ino = dx_file("f");
@@ -44,8 +59,23 @@ static void the_queues_descriptor_tells_when_to_reap(void **state)
             assert_int_equal(poll(&p, 1, 10000), 1);
         assert_ptr_equal(done, &op);
         assert_true(op.result >= 0);
-        assert_int_equal(poll(&p, 1, 0), 0);
+        expect_quiet(fd);
     }
+}
+
+/* As the kernel's signal of a request that was reaped in between. */
+static void a_signal_that_comes_late_wakes_once(void **state)
+{
+    struct pollfd p = {.fd = pst_queue_fd(dx_q), .events = POLLIN};
+    struct queue *q = container_of(dx_q, struct queue, pub);
+    struct pst_op *done;
+    const uint64_t one = 1;
+    (void)state;
+
+    assert_int_equal(write(q->io->ops->fd(q->io), &one, sizeof one), sizeof one);
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(pst_queue_reap(dx_q, &done, 1, 0), 0);
+    assert_int_equal(poll(&p, 1, 0), 0);
 }
 
 static void a_queue_with_operations_under_way_can_be_closed(void **state)
@@ -73,6 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DATA_TEST(a_full_queue_says_so),
         DATA_TEST(the_queues_descriptor_tells_when_to_reap),
+        DATA_TEST(a_signal_that_comes_late_wakes_once),
         DATA_TEST(a_queue_with_operations_under_way_can_be_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -376,6 +376,18 @@ static void wait_for_any(struct queue *q, uint64_t timeout_ns)
     ppoll(p, 2, timeout_ns == UINT64_MAX ? NULL : &ts, NULL);
 }
 
+/*
+ * The kernel signals the end of a request after it has told of it: a signal that comes when the request was reaped already
+ * would keep the descriptor readable until there is another one. Whoever was woken by it has nothing to reap.
+ */
+static void clear_late_event(struct queue *q)
+{
+    struct io_req *none[1];
+
+    if (q->poll_fd >= 0 && !q->io_inflight)
+        q->io->ops->reap(q->io, none, ARRAY_SIZE(none), 0);
+}
+
 int data_queue_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint64_t timeout_ns)
 {
     struct queue *q = container_of(pq, struct queue, pub);
@@ -401,6 +413,8 @@ int data_queue_reap(struct pst_queue *pq, struct pst_op **ret_ops, int max, uint
     for (struct list *l; n < max && (l = list_pop_front(&q->done)); n++)
         ret_ops[n] = list_entry(l, struct pst_op, link);
     q->inflight -= (uint32_t)n;
+    if (n == 0)
+        clear_late_event(q);
     set_event(q);
     return n;
 }
