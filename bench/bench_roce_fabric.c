@@ -1,6 +1,6 @@
 /*
- * `tcp_write`, `tcp_read`: bare libfabric RMA by its tcp provider between the same two namespaces, size= bytes at depth=.
- * The target polls, as this provider moves only in its program's calls.
+ * `tcp_write`, `tcp_read`: bare libfabric RMA by its tcp provider between the same two namespaces, size= bytes at
+ * depth=. The target polls, as this provider moves only in its program's calls.
  */
 #include "fabric_xp.h"
 #include "lib/netns.h"

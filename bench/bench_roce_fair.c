@@ -1,6 +1,6 @@
 /*
- * `fair`: qps= queue pairs between two processes, each with depth= READs of size= bytes under way all the time. What all
- * of them move, and the slowest and the fastest beside the mean.
+ * `fair`: qps= queue pairs between two processes, each with depth= READs of size= bytes under way all the time. What
+ * all of them move, and the slowest and the fastest beside the mean.
  */
 #include "roce_end.h"
 

@@ -120,8 +120,8 @@ struct pst_options {
     const char *store_options; /* local: "key=value,key=value" for the engine; penstock: placement=auto|exported|third-party|crossing */
     /*
      * Inline services in this process: what the container holds is made and read by them, the server sees their output
-     * only. Each is "NAME" or "NAME:key=value,key=value" ("compress:alg=zstd", "crypt:key_file=/etc/ml.key", "csum"; those
-     * and their errors are in docs/filters.md); ended by NULL. NULL itself: those in the environment variable
+     * only. Each is "NAME" or "NAME:key=value,key=value" ("compress:alg=zstd", "crypt:key_file=/etc/ml.key", "csum";
+     * those and their errors are in docs/filters.md); ended by NULL. NULL itself: those in the environment variable
      * PENSTOCK_FILTERS, separated by blanks. Not used by pst_admin_open.
      */
     const char *const *filters;
@@ -139,9 +139,9 @@ void pst_options_init(struct pst_options *options, size_t size);
  * credential allows it, else as the credential's user.
  * Errors: -ENOENT no such pool or container; -EACCES credential refused; -EPROTO the server speaks another version of
  * the protocol; -EPROTONOSUPPORT unknown URL scheme; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT; -EBUSY the directory is
- * open in another process; -ENODEV no RDMA although required. With filters: -EINVAL an unknown filter, option or value, a
- * key that cannot be found or read; -EPERM a key file that others may read; -EKEYREJECTED the container is encrypted with
- * another key, or holds files that are not; -ENOKEY it is encrypted, and `crypt` is not among the filters.
+ * open in another process; -ENODEV no RDMA although required. With filters: -EINVAL an unknown filter, option or value,
+ * a key that cannot be found or read; -EPERM a key file that others may read; -EKEYREJECTED the container is encrypted
+ * with another key, or holds files that are not; -ENOKEY it is encrypted, and `crypt` is not among the filters.
  */
 int pst_connect(const char *url, const struct pst_options *options, struct pst_fs **ret_fs);
 
@@ -335,8 +335,9 @@ int pst_aio_cancel(struct pst_eq *eq, void *cookie);
  */
 int pst_buf_register(struct pst_fs *fs, void *addr, size_t size, struct pst_buf **ret_buf);
 /*
- * New memory that is known so, page aligned, of a multiple of 4096 bytes. Where a daemon of the same machine takes memory
- * (data.export_listen) it is handed to it, and the daemon places the bytes: then a child of fork shares it. -ENOMEM, -ENOSPC.
+ * New memory that is known so, page aligned, of a multiple of 4096 bytes. Where a daemon of the same machine takes
+ * memory (data.export_listen) it is handed to it, and the daemon places the bytes: then a child of fork shares it.
+ * -ENOMEM, -ENOSPC.
  */
 int pst_buf_alloc(struct pst_fs *fs, size_t size, struct pst_buf **ret_buf, void **ret_addr);
 /*

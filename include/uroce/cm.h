@@ -32,8 +32,8 @@
  *
  * The queue pair goes to ERR (uroce_qp_modify) before or after uroce_cm_disconnect as the program likes: what was
  * received before has been acknowledged on the wire before the peer reads of the end.
- * The peer's program, which finds completions of before in its queues, reads of the end when it has polled them, or 50 ms
- * later.
+ * The peer's program, which finds completions of before in its queues, reads of the end when it has polled them, or 50
+ * ms later.
  */
 #ifndef UROCE_CM_H
 #define UROCE_CM_H

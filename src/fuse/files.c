@@ -1,6 +1,6 @@
 /*
- * Handle numbers: bit 63 open for writing, bits 40..62 the epoch, bits 0..39 the index. The kernel does not use a number
- * after its release, so an index can be used again at once.
+ * Handle numbers: bit 63 open for writing, bits 40..62 the epoch, bits 0..39 the index. The kernel does not use a
+ * number after its release, so an index can be used again at once.
  */
 #include "fm.h"
 

@@ -6,8 +6,8 @@
  *   ops_*.c      the FUSE operations                     nodes.c      what the kernel has cached of each object
  *   files.c      open file handles                       locks.c      flock and fcntl locks of this mount, pure
  *
- * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be counted:
- * a node here is a cache of facts, and losing it costs a round trip, never correctness.
+ * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be
+ * counted: a node here is a cache of facts, and losing it costs a round trip, never correctness.
  */
 #ifndef FUSE_FM_H
 #define FUSE_FM_H
@@ -47,15 +47,15 @@ struct fm_open_hint {
 struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable, uint64_t attr_ttl_ns);
 void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable);
 /*
- * The kernel acts on an open's answer when the opening process runs again, and drops stale pages only then. A request on
- * the handle proves that it did: from here on cached pages are at least of the version that the open saw.
+ * The kernel acts on an open's answer when the opening process runs again, and drops stale pages only then. A request
+ * on the handle proves that it did: from here on cached pages are at least of the version that the open saw.
  */
 void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change);
 /* Someone has it open for writing through this mount: its size in the store may be behind. */
 bool fm_node_writers(struct fm_nodes *t, uint64_t ino);
 /*
- * The kernel asks for security.capability before each write. true: it was not there when it was last looked at, less than
- * a second ago.
+ * The kernel asks for security.capability before each write. true: it was not there when it was last looked at, less
+ * than a second ago.
  */
 bool fm_node_nocap(struct fm_nodes *t, uint64_t ino);
 void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap);
@@ -69,8 +69,9 @@ struct fm_file {
     bool writable;
     _Atomic bool used;  /* a request came after the open */
     /*
-     * Changes made by this handle, each counted before it is answered, and how many of them a durable close has covered.
-     * Processes that share a handle may close it at the same time: none of them is told before its changes are durable.
+     * Changes made by this handle, each counted before it is answered, and how many of them a durable close has
+     * covered. Processes that share a handle may close it at the same time: none of them is told before its changes are
+     * durable.
      */
     _Atomic uint64_t changes, durable;
     bool adopted; /* the handle is one of the process before, which died */
@@ -89,8 +90,8 @@ int fm_files_add(struct fm_files *t, struct fm_file *file, uint64_t *ret_fh);
 /* NULL: not of this process, and not adopted. */
 struct fm_file *fm_files_get(struct fm_files *t, uint64_t fh);
 /*
- * From here on `file` stands for a handle of another process. Returns file, which the table has taken; another one, that
- * was faster; or NULL: no memory.
+ * From here on `file` stands for a handle of another process. Returns file, which the table has taken; another one,
+ * that was faster; or NULL: no memory.
  */
 struct fm_file *fm_files_adopt(struct fm_files *t, uint64_t fh, struct fm_file *file);
 /* Out of the table; the caller owns it. NULL: not there. */
@@ -125,7 +126,8 @@ struct lk_table *lk_new(void);
 void lk_free(struct lk_table *t);
 /*
  * Sets, changes or (LK_NONE) removes a lock. wait NULL: does not wait. granted: requests of others that can go on now
- * are moved there (link), each with its result. Returns 0, -EAGAIN, -EDEADLK, -ENOMEM, -ENOLCK (too many), or 1: `wait` is queued.
+ * are moved there (link), each with its result. Returns 0, -EAGAIN, -EDEADLK, -ENOMEM, -ENOLCK (too many), or 1: `wait`
+ * is queued.
  */
 int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner, struct lk_range range,
            int32_t pid, struct lk_wait *wait, struct list *granted);

@@ -1,7 +1,7 @@
 /*
- * POSIX record locks and flock locks of one mount, by the rules of fcntl(2) and flock(2): an owner's new record lock replaces
- * its own in that range, adjacent ranges of one kind join; flock and record locks do not see each other. Waiting requests
- * are granted in the order of their arrival as far as nothing conflicts.
+ * POSIX record locks and flock locks of one mount, by the rules of fcntl(2) and flock(2): an owner's new record lock
+ * replaces its own in that range, adjacent ranges of one kind join; flock and record locks do not see each other.
+ * Waiting requests are granted in the order of their arrival as far as nothing conflicts.
  * No I/O, no clock: the caller sends the answers.
  */
 #include "fm.h"

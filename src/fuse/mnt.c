@@ -41,7 +41,9 @@ int fm_mnt_find(const char *dir, char ret_dev[32])
 
     if (!f)
         return -errno;
-    /* id parent major:minor root mount-point options... - type source super-options; the last one on dir is the topmost */
+    /*
+     * id parent major:minor root mount-point options... - type source super-options; the last one on dir is the topmost
+     */
     while (getline(&line, &cap, f) > 0) {
         char *save, *word = strtok_r(line, " ", &save), *point, *this_dev, *type;
         for (int i = 0; word && i < 2; i++)

@@ -172,8 +172,8 @@ struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t chan
         return h;
     h.keep_pages = n->pages && (n->pages == change || t->exclusive);
     /*
-     * Two answers with different versions can reach the kernel in the other order. Once one has been the last for longer
-     * than an attribute's life, the kernel has no older one.
+     * Two answers with different versions can reach the kernel in the other order. Once one has been the last for
+     * longer than an attribute's life, the kernel has no older one.
      */
     h.stale_attrs = n->seen != change || (n->seen_at_ns && now_ns() - n->seen_at_ns <= attr_ttl_ns);
     n->opens++;

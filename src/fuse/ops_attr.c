@@ -63,8 +63,8 @@ static uint32_t set_mask(int to_set)
 }
 
 /*
- * Before another user's write the kernel takes set-id bits away by a setattr in that user's name. It refuses a real chmod
- * by others itself, so what arrives here from a user who is not the owner, and only takes such bits, is that.
+ * Before another user's write the kernel takes set-id bits away by a setattr in that user's name. It refuses a real
+ * chmod by others itself, so what arrives here from a user who is not the owner, and only takes such bits, is that.
  */
 static bool drops_setid(struct fm *m, const struct pst_cred *cred, uint64_t ino, uint32_t mask, const struct pst_attr *in)
 {

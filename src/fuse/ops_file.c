@@ -40,8 +40,8 @@ static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, str
     hint = fm_node_open(m->nodes, a->ino, a->change, file->writable, m->attr_ttl_ns);
     fi->keep_cache = hint.keep_pages;
     /*
-     * An append of two mounts goes where the store says, not where this kernel thinks the end is: its page cache must not
-     * take it. O_DIRECT needs nothing: the kernel goes around its cache itself and maps files all the same.
+     * An append of two mounts goes where the store says, not where this kernel thinks the end is: its page cache must
+     * not take it. O_DIRECT needs nothing: the kernel goes around its cache itself and maps files all the same.
      */
     fi->direct_io = (fi->flags & O_APPEND) && !m->exclusive;
     if (hint.stale_attrs && !m->exclusive)
@@ -118,8 +118,8 @@ int fm_file_close(struct fm *m, struct fm_file *file)
 }
 
 /*
- * A handle of the process before, which died. Its user had the right to read, so reading goes on; but what may have lost
- * data must not look sound: handles that could write get errors.
+ * A handle of the process before, which died. Its user had the right to read, so reading goes on; but what may have
+ * lost data must not look sound: handles that could write get errors.
  */
 static struct fm_file *adopt(struct fm *m, uint64_t ino, uint64_t fh)
 {
@@ -261,7 +261,9 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
     (void)ino;
     (void)datasync;
-    /* With the process before went what it had not sent, of this handle or another: nobody can say that it is durable. */
+    /*
+     * With the process before went what it had not sent, of this handle or another: nobody can say that it is durable.
+     */
     fm_reply_err(req, file && !file->adopted ? cl_fsync(file->f) : -EIO);
 }
 

@@ -32,8 +32,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     int r;
 
     /*
-     * The most frequent call: the kernel has checked the caller's search right with all groups (default_permissions), so
-     * groups are fetched only if the store refuses without them.
+     * The most frequent call: the kernel has checked the caller's search right with all groups (default_permissions),
+     * so groups are fetched only if the store refuses without them.
      */
     r = pst_store_lookup(m->cont, &ctx, parent, name, &a);
     if (r == -EACCES) {

@@ -1,6 +1,6 @@
 /*
- * Keeps the mount over a crash of its serving process: this process holds the connection to the kernel, does nothing that
- * could crash, and starts a successor (worker.c, "Taking over"). Meanwhile the kernel queues what programs ask.
+ * Keeps the mount over a crash of its serving process: this process holds the connection to the kernel, does nothing
+ * that could crash, and starts a successor (worker.c, "Taking over"). Meanwhile the kernel queues what programs ask.
  */
 #include "fm.h"
 

@@ -1,10 +1,10 @@
 /*
  * One serving process: connects, mounts (or takes over a mount whose process died), serves.
  *
- * Taking over: the kernel keeps a FUSE connection as long as someone holds its descriptor, and does not start it anew. So
- * the first process's FUSE_INIT request is shown to libfuse again under a number that no request has: libfuse comes to the
- * same state, and the kernel drops the answer (ENOENT). Each thread reads from a clone of the descriptor, so that requests
- * which a dead process had taken end with its clones (ECONNABORTED) and hang nobody.
+ * Taking over: the kernel keeps a FUSE connection as long as someone holds its descriptor, and does not start it anew.
+ * So the first process's FUSE_INIT request is shown to libfuse again under a number that no request has: libfuse comes
+ * to the same state, and the kernel drops the answer (ENOENT). Each thread reads from a clone of the descriptor, so
+ * that requests which a dead process had taken end with its clones (ECONNABORTED) and hang nobody.
  */
 #include "fm.h"
 

@@ -1,7 +1,7 @@
 /*
- * Virtual time is cost << SHIFT by weight, and wraps: tags of tenants that have requests are within one request's worth of
- * each other (2^40 << 16 for weight 1), so their differences as signed numbers are right. A tag of an idle tenant could
- * fall behind by half the range and seem to lie ahead: `sweep` lifts all tags that are behind, long before.
+ * Virtual time is cost << SHIFT by weight, and wraps: tags of tenants that have requests are within one request's worth
+ * of each other (2^40 << 16 for weight 1), so their differences as signed numbers are right. A tag of an idle tenant
+ * could fall behind by half the range and seem to lie ahead: `sweep` lifts all tags that are behind, long before.
  *
  *   IDLE --put--> READY --its limit--> THROTTLED --its time--> READY
  *        <---------- the last request went, or dropped -----------

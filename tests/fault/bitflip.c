@@ -1,6 +1,6 @@
 /*
- * Bit rot: one bit of a store's files is flipped, anywhere. Whatever is opened and read after that is right, or an error;
- * never wrong data, never a name that silently is not there, never a crash.
+ * Bit rot: one bit of a store's files is flipped, anywhere. Whatever is opened and read after that is right, or an
+ * error; never wrong data, never a name that silently is not there, never a crash.
  *
  * usage: bitflip FLIPS [SEED]
  */

@@ -1,4 +1,7 @@
-/* A raw client's exported memory: the hand-over step by step, and requests that name it. Calls that must work fail the test. */
+/*
+ * A raw client's exported memory: the hand-over step by step, and requests that name it. Calls that must work fail the
+ * test.
+ */
 #ifndef TESTS_EXPORT_CLIENT_H
 #define TESTS_EXPORT_CLIENT_H
 

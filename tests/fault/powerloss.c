@@ -65,8 +65,8 @@ static pid_t state_begin(const struct recfs *fs, size_t at, uint64_t seed, int i
 }
 
 /*
- * The writer on an ordinary file system, killed after a random time: it may have been done by then, but not have failed.
- * *ready counts those that had a store by then.
+ * The writer on an ordinary file system, killed after a random time: it may have been done by then, but not have
+ * failed. *ready counts those that had a store by then.
  */
 static bool killed_ok(struct rng *r, const char *dir, int *ready)
 {

@@ -1,4 +1,7 @@
-/* The work on the store of the tests of power loss: who does it, marking what was acknowledged, and who looks if it is there. */
+/*
+ * The work on the store of the tests of power loss: who does it, marking what was acknowledged, and who looks if it is
+ * there.
+ */
 #ifndef TESTS_POWERLOSS_WORK_H
 #define TESTS_POWERLOSS_WORK_H
 

@@ -1,6 +1,7 @@
 /*
  * A real daemon in this process for clients that send what no correct one sends (raw_client.h): two sessions, a file,
- * and the daemon's counters. For cmocka: start_daemon and stop_daemon around a group, set_up and tear_down around a test.
+ * and the daemon's counters. For cmocka: start_daemon and stop_daemon around a group, set_up and tear_down around a
+ * test.
  */
 #ifndef TESTS_RAW_DAEMON_H
 #define TESTS_RAW_DAEMON_H

@@ -1,4 +1,6 @@
-/* What the two halves of the recording file system share: recfs.c records, recfs_crash.c builds the disk that is left. */
+/*
+ * What the two halves of the recording file system share: recfs.c records, recfs_crash.c builds the disk that is left.
+ */
 #ifndef TESTS_RECFS_DISK_H
 #define TESTS_RECFS_DISK_H
 

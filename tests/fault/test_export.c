@@ -1,6 +1,6 @@
 /*
- * Exported memory: what the daemon takes and what not, whom it believes, what a request may name, and when memory is let
- * go of. The client is raw; the daemon runs in this process, over a store that wants its bytes copied, or
+ * Exported memory: what the daemon takes and what not, whom it believes, what a request may name, and when memory is
+ * let go of. The client is raw; the daemon runs in this process, over a store that wants its bytes copied, or
  * ("agent") as an agent, whose store works in the client's memory.
  */
 #include "export_client.h"

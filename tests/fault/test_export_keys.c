@@ -1,7 +1,8 @@
 /*
- * Capabilities and exported memory: what a narrowed, expired or revoked one does not allow places no byte in the client's memory,
- * and what is under way when the keys end lands before the export's end or never. The client is raw; the daemon is a server, or
- * ("agent") an agent, whose server works in the client's memory, under keys of the agent's own there.
+ * Capabilities and exported memory: what a narrowed, expired or revoked one does not allow places no byte in the
+ * client's memory, and what is under way when the keys end lands before the export's end or never. The client is raw;
+ * the daemon is a server, or ("agent") an agent, whose server works in the client's memory, under keys of the agent's
+ * own there.
  */
 #include "export_client.h"
 
@@ -202,8 +203,8 @@ static void what_is_under_way_when_keys_end_lands_before_the_exports_end_or_neve
 }
 
 /*
- * The host hears of it at its next request, and has access again once it opens the file anew; nothing else than the file's bytes
- * comes meanwhile, and only where asked.
+ * The host hears of it at its next request, and has access again once it opens the file anew; nothing else than the
+ * file's bytes comes meanwhile, and only where asked.
  */
 static void keys_of_the_agent_itself_may_be_revoked_at_its_server(void **state)
 {

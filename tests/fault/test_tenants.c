@@ -1,6 +1,7 @@
 /*
  * A tenant against the others of its daemon: with their tickets, capabilities and messages, with guesses, with more
- * connections than it may have, and by not reading. No byte moves, it is counted as that tenant's, the others are served.
+ * connections than it may have, and by not reading. No byte moves, it is counted as that tenant's, the others are
+ * served.
  */
 #include "raw_daemon.h"
 

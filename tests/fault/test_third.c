@@ -1,7 +1,8 @@
 /*
- * Connections of third parties: whose memory requests may name, what comes when, and what is refused. The daemon runs in
- * this process. Without an argument `alice` is an agent at its server; with "agent" the daemon is an agent, alice a client of
- * it, and the connection is to the server behind; with "delay" each second read of the server's store takes longer.
+ * Connections of third parties: whose memory requests may name, what comes when, and what is refused. The daemon runs
+ * in this process. Without an argument `alice` is an agent at its server; with "agent" the daemon is an agent, alice a
+ * client of it, and the connection is to the server behind; with "delay" each second read of the server's store takes
+ * longer.
  */
 #include "raw_daemon.h"
 

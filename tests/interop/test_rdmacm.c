@@ -312,9 +312,9 @@ static bool told_before_its_completion(struct ibv_mr *mr, char *buf)
 }
 
 /*
- * libfabric's rxm looks at its CQ, then for events, and gives up at a disconnect what it has not seen of the connection.
- * By an adapter the completion is there long before the event. (It waits for a while only: a test that is stopped that
- * long in between is not the rule.)
+ * libfabric's rxm looks at its CQ, then for events, and gives up at a disconnect what it has not seen of the
+ * connection. By an adapter the completion is there long before the event. (It waits for a while only: a test that is
+ * stopped that long in between is not the rule.)
  */
 static void a_disconnect_is_told_after_the_completions_before_it(void **state)
 {

@@ -1,4 +1,6 @@
-/* Cases of the public API that hold over any store: in memory, embedded, on a server. Each has a container of its own. */
+/*
+ * Cases of the public API that hold over any store: in memory, embedded, on a server. Each has a container of its own.
+ */
 #ifndef TESTS_API_CASES_H
 #define TESTS_API_CASES_H
 

@@ -134,8 +134,8 @@ static void exec_it(struct daemon *d)
 }
 
 /*
- * A test that fails half-way leaves no daemon behind: PR_SET_PDEATHSIG. That looks at the thread that forked, not at the
- * process, so one thread, which lives as long as the process, forks for all.
+ * A test that fails half-way leaves no daemon behind: PR_SET_PDEATHSIG. That looks at the thread that forked, not at
+ * the process, so one thread, which lives as long as the process, forks for all.
  */
 static struct {
     pthread_mutex_t lock; /* one at a time */

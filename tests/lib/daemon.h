@@ -22,11 +22,11 @@ struct daemon {
 
 /*
  * Starts it; args: more flags, ended by NULL (may be NULL). Without --provider among them the environment's
- * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR for this
- * process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done, and with
- * PENSTOCK_TEST_CACHE=SIZE one with such a cache. With PENSTOCK_TEST_EXPORT it takes memory (data.export_listen), which
- * PENSTOCK_PLACEMENT=exported then asks clients for. An agent with PENSTOCK_TEST_THIRD lets clients connect to its server
- * (data.third_party), as PENSTOCK_PLACEMENT=third-party demands. False: see the log.
+ * PENSTOCK_TEST_PROVIDER is given, so that every test can run over each of libfabric's providers. Sets PENSTOCK_RUN_DIR
+ * for this process. With PENSTOCK_TEST_AGENT it is an agent, in front of a server that lives until daemon_done, and
+ * with PENSTOCK_TEST_CACHE=SIZE one with such a cache. With PENSTOCK_TEST_EXPORT it takes memory (data.export_listen),
+ * which PENSTOCK_PLACEMENT=exported then asks clients for. An agent with PENSTOCK_TEST_THIRD lets clients connect to
+ * its server (data.third_party), as PENSTOCK_PLACEMENT=third-party demands. False: see the log.
  */
 bool daemon_start(struct daemon *d, const char *program, const char *const *args);
 /* An agent in front of a daemon that runs, and goes on running without it. args: as above. */
@@ -53,8 +53,8 @@ unsigned proxy_cuts(struct proxy *p);
 /* What clients send is thrown away from now on; off: and the connections on which that happened are cut. */
 void proxy_swallow(struct proxy *p, bool on);
 /*
- * What clients send is kept from now on (the bytes so far: proxy_kept). Off: the clients lose the connections on which that
- * happened, but the daemon gets the bytes only by proxy_deliver, as from a network that was slow.
+ * What clients send is kept from now on (the bytes so far: proxy_kept). Off: the clients lose the connections on which
+ * that happened, but the daemon gets the bytes only by proxy_deliver, as from a network that was slow.
  */
 void proxy_keep(struct proxy *p, bool on);
 unsigned proxy_kept(struct proxy *p);

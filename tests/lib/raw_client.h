@@ -39,7 +39,9 @@ int raw_revoke_session(struct raw *c); /* all of it: how many keys */
 int raw_revoke_cont(struct raw *c);    /* of everybody in its container */
 int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len);
 
-/* A way for a third party (docs/protocol.md, section 11): what an agent gets from its server, or a host from its agent. */
+/*
+ * A way for a third party (docs/protocol.md, section 11): what an agent gets from its server, or a host from its agent.
+ */
 struct raw_way {
     uint8_t ticket[48], key[DP_KEY_BYTES];
     size_t len;

@@ -18,8 +18,8 @@ struct node {
 };
 
 /*
- * Code of the local ACK time-out of what is connected from now on. 14: 67 ms, and all retries about two seconds, for which a
- * process may not run on a busy machine. 0: never, so that nothing is done by a time-out's grace.
+ * Code of the local ACK time-out of what is connected from now on. 14: 67 ms, and all retries about two seconds, for
+ * which a process may not run on a busy machine. 0: never, so that nothing is done by a time-out's grace.
  */
 #define NODE_TIMEOUT 14
 extern uint8_t node_timeout;

@@ -1,6 +1,6 @@
 /*
- * Ends a daemon at random moments under the calls of a test, and starts it again. The calls are the test's own thread's, which may
- * fail the test.
+ * Ends a daemon at random moments under the calls of a test, and starts it again. The calls are the test's own
+ * thread's, which may fail the test.
  */
 #ifndef TESTS_KILLER_H
 #define TESTS_KILLER_H

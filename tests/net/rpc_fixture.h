@@ -1,5 +1,6 @@
 /*
- * A server of the gRPC wrapper and a channel to it in one process, with handlers that answer, fail, hang, wait and stream.
+ * A server of the gRPC wrapper and a channel to it in one process, with handlers that answer, fail, hang, wait and
+ * stream.
  */
 #ifndef TESTS_RPC_FIXTURE_H
 #define TESTS_RPC_FIXTURE_H
@@ -147,7 +148,10 @@ static pthread_mutex_t meet_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t meet_cond = PTHREAD_COND_INITIALIZER;
 static unsigned meet_here;
 
-/* Waits until as many are here as the message's second byte says; says before that it may take long if the first is 'b'. */
+/*
+ * Waits until as many are here as the message's second byte says; says before that it may take long if the first is
+ * 'b'.
+ */
 static void on_meet(struct rpc_call *c, const void *msg, size_t len, void *user)
 {
     unsigned want = (unsigned)((const char *)msg)[1];

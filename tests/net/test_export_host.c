@@ -1,6 +1,6 @@
 /*
- * Exported memory where one side fails, seen from the client: a daemon that stops, a client that dies, a stranger in the
- * daemon's place. usage: test_export_host PENSTOCK [TEST]
+ * Exported memory where one side fails, seen from the client: a daemon that stops, a client that dies, a stranger in
+ * the daemon's place. usage: test_export_host PENSTOCK [TEST]
  */
 #include "remote_case.h"
 
@@ -108,8 +108,8 @@ static void a_connection_says_who_places_its_bytes(void **state)
 }
 
 /*
- * What the daemon does late it does where nobody else is: requests of one file time out while it stands still; when it goes
- * on, their bytes come into memory that is not used for those of the other file.
+ * What the daemon does late it does where nobody else is: requests of one file time out while it stands still; when it
+ * goes on, their bytes come into memory that is not used for those of the other file.
  */
 static void what_comes_late_meets_no_other_request(void **state)
 {
@@ -261,7 +261,10 @@ static void *read_on(void *arg)
     return NULL;
 }
 
-/* Memory that was handed over, whole: when its reads are over nothing of them comes later, though the daemon died under them. */
+/*
+ * Memory that was handed over, whole: when its reads are over nothing of them comes later, though the daemon died under
+ * them.
+ */
 static void a_killed_daemon_writes_nothing_more(void **state)
 {
     struct pst_fs *fs = connect_at(server.base, "killed", 0);

@@ -1,4 +1,7 @@
-/* What the server of filtered containers has of them, and what it can lose: compiled with FF_REMOTE, see filter_fixture.h. */
+/*
+ * What the server of filtered containers has of them, and what it can lose: compiled with FF_REMOTE, see
+ * filter_fixture.h.
+ */
 #include "filter_fixture.h"
 #include "keys.h"
 

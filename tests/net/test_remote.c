@@ -1,6 +1,6 @@
 /*
- * The public API over a real daemon on loopback: the cases that hold over any store, two clients of one container, fork.
- * usage: test_remote PENSTOCK PROVIDER
+ * The public API over a real daemon on loopback: the cases that hold over any store, two clients of one container,
+ * fork. usage: test_remote PENSTOCK PROVIDER
  */
 #include "api_cases.h"
 #include "base/util.h"

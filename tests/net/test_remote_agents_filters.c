@@ -1,6 +1,6 @@
 /*
- * Two agents that compress and encrypt over one plain server: what several clients do through both comes out as if one store
- * had done it. Random; the seed is printed. usage: test_remote_agents_filters PENSTOCK [TEST]
+ * Two agents that compress and encrypt over one plain server: what several clients do through both comes out as if one
+ * store had done it. Random; the seed is printed. usage: test_remote_agents_filters PENSTOCK [TEST]
  */
 #include "api_cases.h"
 #include "base/util.h"
@@ -161,7 +161,9 @@ static void partial_writes_truncates_and_holes_by_two_agents_are_those_of_one(vo
     change_records("records", NULL);
 }
 
-/* Neither the clients of the one that is killed nor those of the other see anything of it, but that it takes a while. */
+/*
+ * Neither the clients of the one that is killed nor those of the other see anything of it, but that it takes a while.
+ */
 static void they_are_also_when_one_of_the_agents_is_killed_under_them(void **state)
 {
     static struct killer k;

@@ -94,8 +94,8 @@ static void *write_it(void *arg)
 }
 
 /*
- * A request is on its way for long; its retry, over the next connection, fails or is done, and the caller knows it. Then
- * somebody else changes what it was about, and then the first request comes to the server.
+ * A request is on its way for long; its retry, over the next connection, fails or is done, and the caller knows it.
+ * Then somebody else changes what it was about, and then the first request comes to the server.
  */
 static void what_comes_late_over_an_old_connection_changes_nothing(void **state)
 {

@@ -247,7 +247,9 @@ static void *bind_it(void *arg)
     return NULL;
 }
 
-/* A port is asked for while the holder is stopped: whoever asks waits, five seconds, and no other thread of the device. */
+/*
+ * A port is asked for while the holder is stopped: whoever asks waits, five seconds, and no other thread of the device.
+ */
 static void a_holder_that_does_not_answer_holds_up_no_data(void **state)
 {
     (void)state;

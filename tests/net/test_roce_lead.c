@@ -47,7 +47,9 @@ static int open_both(void **state)
     return 0;
 }
 
-/* Retries for more than four seconds and not two: for a machine on which many threads have to share a core with others. */
+/*
+ * Retries for more than four seconds and not two: for a machine on which many threads have to share a core with others.
+ */
 static int open_patient(void **state)
 {
     node_timeout = NODE_TIMEOUT + 1;

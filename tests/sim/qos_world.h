@@ -1,7 +1,7 @@
 /*
- * For the tests of the scheduler: a server of a stated speed behind it, in virtual time. Lanes beside each other, each with
- * its part of the speed; a request takes its bytes and a fixed cost besides. Tenants keep so many requests waiting, or come
- * at random times.
+ * For the tests of the scheduler: a server of a stated speed behind it, in virtual time. Lanes beside each other, each
+ * with its part of the speed; a request takes its bytes and a fixed cost besides. Tenants keep so many requests
+ * waiting, or come at random times.
  */
 #ifndef TESTS_QOS_WORLD_H
 #define TESTS_QOS_WORLD_H

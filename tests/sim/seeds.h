@@ -1,7 +1,7 @@
 /*
  * Which programs a randomised simulation runs: numbered ones, from a base on. PENSTOCK_SEED: the base, else the clock;
- * PENSTOCK_COUNT: how many, else as many as usual, or as PENSTOCK_EXTENDED wants. So one program is repeated by its number
- * and PENSTOCK_COUNT=1.
+ * PENSTOCK_COUNT: how many, else as many as usual, or as PENSTOCK_EXTENDED wants. So one program is repeated by its
+ * number and PENSTOCK_COUNT=1.
  */
 #ifndef SIM_SEEDS_H
 #define SIM_SEEDS_H

@@ -39,7 +39,9 @@ static void shares_once(uint64_t seed)
     world_free(w);
 }
 
-/* By pairs, at every moment: no two backlogged tenants are further apart than a request of each (the paper's theorem). */
+/*
+ * By pairs, at every moment: no two backlogged tenants are further apart than a request of each (the paper's theorem).
+ */
 static void apart_once(uint64_t seed)
 {
     struct rng g;
@@ -381,7 +383,9 @@ static void no_limit_and_nonsense(void **state)
     qos_done(&q);
 }
 
-/* An idle tenant's tag, over more virtual time than half the range of tags, does not come to lie ahead of the others. */
+/*
+ * An idle tenant's tag, over more virtual time than half the range of tags, does not come to lie ahead of the others.
+ */
 static void long_idle_is_no_debt(void **state)
 {
     struct qos q;

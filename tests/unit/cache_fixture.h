@@ -1,4 +1,7 @@
-/* For the tests of the cache: instances over one store in memory, whose operations can be held back, failed and counted. */
+/*
+ * For the tests of the cache: instances over one store in memory, whose operations can be held back, failed and
+ * counted.
+ */
 #ifndef TESTS_CACHE_FIXTURE_H
 #define TESTS_CACHE_FIXTURE_H
 

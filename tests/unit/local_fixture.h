@@ -1,4 +1,6 @@
-/* For the tests of the embedded engine's parts: a store in a scratch folder, keys of the test's own, children that die. */
+/*
+ * For the tests of the embedded engine's parts: a store in a scratch folder, keys of the test's own, children that die.
+ */
 #ifndef TESTS_LOCAL_FIXTURE_H
 #define TESTS_LOCAL_FIXTURE_H
 
@@ -144,8 +146,8 @@ static inline bool fx_absent(struct engine *e, uint64_t n)
 }
 
 /*
- * Runs this program again as `NAME fx_dir arg`: a process of its own, since the index library's threads do not survive a
- * fork. Returns its exit status, or minus the signal.
+ * Runs this program again as `NAME fx_dir arg`: a process of its own, since the index library's threads do not survive
+ * a fork. Returns its exit status, or minus the signal.
  */
 static inline int fx_child(const char *self, const char *name, const char *arg)
 {

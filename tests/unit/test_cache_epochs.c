@@ -1,4 +1,6 @@
-/* Sets of files that are read again and again, through the cache; reading ahead; what memory and requests that takes. */
+/*
+ * Sets of files that are read again and again, through the cache; reading ahead; what memory and requests that takes.
+ */
 #include "cache_fixture.h"
 
 #define LISTED(x, place) (cache_of((x)->top)->pol.list[place].n)

@@ -1,7 +1,7 @@
 /*
- * Two caches and the bare store, over one local engine: files are written, cut, punched, made longer through any of them
- * at random and read through the others. After an open, what is read is the newest state. Without one it is, byte by
- * byte, of a state since the last look of that cache. Random; the seed is printed.
+ * Two caches and the bare store, over one local engine: files are written, cut, punched, made longer through any of
+ * them at random and read through the others. After an open, what is read is the newest state. Without one it is, byte
+ * by byte, of a state since the last look of that cache. Random; the seed is printed.
  */
 #include "cache.h"
 #include "filter_fixture.h"

@@ -1,6 +1,6 @@
 /*
- * The cache's choice of what stays, in simulation, beside the least recently used and the best that a fixed choice can do:
- * epochs in order and shuffled, a small set among scans, another set after the first.
+ * The cache's choice of what stays, in simulation, beside the least recently used and the best that a fixed choice can
+ * do: epochs in order and shuffled, a small set among scans, another set after the first.
  */
 #include "cache_policy.h"
 

@@ -1,4 +1,7 @@
-/* What the chunk filters promise of the store below: no plain text in it; its damage, exchanges and older states are found. */
+/*
+ * What the chunk filters promise of the store below: no plain text in it; its damage, exchanges and older states are
+ * found.
+ */
 #include "filter_fixture.h"
 
 static uint8_t data[4 * FF_CHUNK], got[4 * FF_CHUNK];

@@ -1,4 +1,6 @@
-/* The table of control/once.h: what is the newest, who waits for whom, over sessions of a client, from several threads. */
+/*
+ * The table of control/once.h: what is the newest, who waits for whom, over sessions of a client, from several threads.
+ */
 #include "control/once.h"
 #include "control/session.h"
 

@@ -1,6 +1,6 @@
 /*
- * A disk that fills up at any moment, by others' hands too (the ballast goes as well): changes are refused with ENOSPC, all
- * that was committed can be read meanwhile, and once there is space the store goes on without being opened again.
+ * A disk that fills up at any moment, by others' hands too (the ballast goes as well): changes are refused with ENOSPC,
+ * all that was committed can be read meanwhile, and once there is space the store goes on without being opened again.
  */
 #define FX_BARE
 #include "local_fixture.h"

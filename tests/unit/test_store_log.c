@@ -1,4 +1,6 @@
-/* Log, recovery, checkpoints of the embedded engine: processes that die, logs that are cut or damaged, disks that fill. */
+/*
+ * Log, recovery, checkpoints of the embedded engine: processes that die, logs that are cut or damaged, disks that fill.
+ */
 #define FX_BARE
 #define FX_LOG_ONLY
 #include "local_fixture.h"

@@ -1,4 +1,6 @@
-/* What was committed survives the death of the process, durable or not; after the operating system's it does not count. */
+/*
+ * What was committed survives the death of the process, durable or not; after the operating system's it does not count.
+ */
 #define FX_BARE
 #include <dirent.h>
 

@@ -1,7 +1,7 @@
 /*
- * A consistent copy of a store in use. At a checkpoint the index's files are copied; then the blocks that this copy names,
- * while a read ticket, taken before, keeps them from being reused. The copy is a store of its own, with its own id and an
- * empty log. A file `creating` in it says that it is not complete yet.
+ * A consistent copy of a store in use. At a checkpoint the index's files are copied; then the blocks that this copy
+ * names, while a read ticket, taken before, keeps them from being reused. The copy is a store of its own, with its own
+ * id and an empty log. A file `creating` in it says that it is not complete yet.
  */
 #include "parts.h"
 

@@ -63,8 +63,8 @@ static int free_extent(void *user, uint64_t block, uint32_t n)
 }
 
 /*
- * Adds up to max chunks of one object to the transaction; the entry goes with the last. Returns how many, or -errno: what
- * was added before the error stands, each chunk is complete in itself.
+ * Adds up to max chunks of one object to the transaction; the entry goes with the last. Returns how many, or -errno:
+ * what was added before the error stands, each chunk is complete in itself.
  */
 static int collect_object(struct engine *e, struct freeing *f, uint64_t cont, uint64_t ino, int max)
 {

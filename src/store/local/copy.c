@@ -1,7 +1,8 @@
 /*
- * Copies of files, and the second copy of the index. index.copy/ is made from the flushed index at a checkpoint, file by
- * file, when the log that is kept since the last one has grown past a bound; the log is kept from its LSN on. So a damaged
- * index is made anew from copy and log: `penstock check --rebuild-index`. A store begins with an empty copy: LSN 0.
+ * Copies of files, and the second copy of the index. index.copy/ is made from the flushed index at a checkpoint, file
+ * by file, when the log that is kept since the last one has grown past a bound; the log is kept from its LSN on. So a
+ * damaged index is made anew from copy and log: `penstock check --rebuild-index`. A store begins with an empty copy:
+ * LSN 0.
  *   index.copy.new   being written
  *   index.copy.done  complete, takes the place of index.copy
  */

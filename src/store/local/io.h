@@ -31,7 +31,10 @@ struct io_ops {
     /* -ENOSYS / -EPERM when the kernel refuses it (containers, seccomp): the caller takes the next table. */
     int (*open)(int fd_buffered, int fd_direct, uint32_t depth, struct io **ret);
     void (*close)(struct io *io); /* drains first */
-    /* more: further submits follow before anyone waits; the one with more = false, or reap, starts them all. -EAGAIN: full */
+    /*
+     * more: further submits follow before anyone waits; the one with more = false, or reap, starts them all. -EAGAIN:
+     * full
+     */
     int (*submit)(struct io *io, struct io_req *r, bool more);
     /* Up to max finished ones; timeout_ns 0 polls, UINT64_MAX waits for one if any is in flight. */
     int (*reap)(struct io *io, struct io_req **ret, int max, uint64_t timeout_ns);

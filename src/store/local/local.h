@@ -112,13 +112,15 @@ struct idx_iter *idx_iter_new(struct engine *e, const struct idx_snap *s, const 
                               const struct key *from);
 /* 1 when positioned on an entry (first call: the first entry), 0 at the end, -EIO when damaged. */
 int idx_iter_next(struct idx_iter *it);
-/* Inside the iterator until the next call. The key is NULL when the iterator is at no entry (the end, or -EIO there). */
+/*
+ * Inside the iterator until the next call. The key is NULL when the iterator is at no entry (the end, or -EIO there).
+ */
 const uint8_t *idx_iter_key(const struct idx_iter *it, size_t *ret_len);
 const uint8_t *idx_iter_value(const struct idx_iter *it, size_t *ret_len);
 void idx_iter_free(struct idx_iter *it);
 /*
- * For checks: fn for each whole entry with this prefix. Damaged ones are counted and logged, and passed over; a table file
- * that cannot be read ends the walk. 0, -ENOMEM, or the first non-zero result of fn. fn may be NULL.
+ * For checks: fn for each whole entry with this prefix. Damaged ones are counted and logged, and passed over; a table
+ * file that cannot be read ends the walk. 0, -ENOMEM, or the first non-zero result of fn. fn may be NULL.
  */
 typedef int (*idx_entry_fn)(void *user, const uint8_t *k, size_t klen, const uint8_t *v, size_t vlen);
 int idx_each_whole(struct engine *e, const struct key *prefix, idx_entry_fn fn, void *user);

@@ -112,9 +112,9 @@ int local_parent(struct pst_cont *c, uint64_t ino, uint64_t *ret_parent)
 /* ---- listing ---- */
 
 /*
- * Up to NS_READDIR_BATCH entries with cookies >= from. 1: there may be more, 0: that is the end, or -errno, in each case
- * after *ret_n entries. No iterator outlives the call: the receiver may take its time. An entry that stays keeps its
- * cookie, so that no batch misses or repeats it.
+ * Up to NS_READDIR_BATCH entries with cookies >= from. 1: there may be more, 0: that is the end, or -errno, in each
+ * case after *ret_n entries. No iterator outlives the call: the receiver may take its time. An entry that stays keeps
+ * its cookie, so that no batch misses or repeats it.
  */
 static int read_batch(struct engine *e, uint64_t cont, uint64_t dir, uint64_t from, struct pst_dirent *out, int *ret_n)
 {

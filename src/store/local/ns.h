@@ -225,7 +225,9 @@ void dir_remove(struct txn *t, uint64_t cont, struct inode *dir, const char *nam
 void dir_set(struct txn *t, uint64_t cont, struct inode *dir, const char *name, const struct dent *old, uint64_t ino,
              uint32_t type);
 
-/* 0 if `ino` is a directory that has a name and lets the caller search it; -ENOTDIR, -ENOENT, -EACCES. Namespace lock. */
+/*
+ * 0 if `ino` is a directory that has a name and lets the caller search it; -ENOTDIR, -ENOENT, -EACCES. Namespace lock.
+ */
 int dir_usable(struct engine *e, uint64_t cont, const struct pst_ctx *ctx, uint64_t ino);
 
 /* ---- objects that are open (opens.c) ---- */

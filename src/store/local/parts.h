@@ -129,7 +129,10 @@ void recent_renewed(struct engine *e);
 bool recent_full(struct engine *e); /* a pass first */
 void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len);
 void recent_turn(struct engine *e); /* a pass has taken all that was added */
-/* Are the blocks on disk that these bytes of a sealed batch name, and that the index does not have yet? (recent_blocks.c) */
+/*
+ * Are the blocks on disk that these bytes of a sealed batch name, and that the index does not have yet?
+ * (recent_blocks.c)
+ */
 bool recent_blocks_there(struct engine *e, const void *p, size_t len);
 
 /* ---- witness.c: how far this process came, in memory that outlives it and that no disk holds ---- */
@@ -183,9 +186,9 @@ void index_rebuilt(struct engine *e);
 #define APART_TEXT 1024 /* bytes in a message, less than */
 void apart_tell(int fd, char kind, const void *p, size_t n); /* in the child */
 /*
- * Runs `work` in a child and `take` here for each of its messages, until that returns true. 0: it did. 1: the child ended
- * otherwise, *ret_status as from waitpid(2) (0: not known). -errno: there was none. Only in a process that has not used the
- * index library (index_was_used): its threads do not come along.
+ * Runs `work` in a child and `take` here for each of its messages, until that returns true. 0: it did. 1: the child
+ * ended otherwise, *ret_status as from waitpid(2) (0: not known). -errno: there was none. Only in a process that has
+ * not used the index library (index_was_used): its threads do not come along.
  */
 int apart_run(void (*work)(int fd, void *user), bool (*take)(void *user, char kind, const char *text, uint32_t len),
               void *user, int *ret_status);

@@ -186,7 +186,10 @@ static int io_progress(struct queue *q, uint64_t timeout_ns)
 
 /* ---- the log ---- */
 
-/* In the sync thread, or at once in the owner's. The event is written under the lock, so that close, which takes it, comes after. */
+/*
+ * In the sync thread, or at once in the owner's. The event is written under the lock, so that close, which takes it,
+ * comes after.
+ */
 static void synced(struct sync_wait *w, int err)
 {
     struct data_op *o = container_of(w, struct data_op, sync);

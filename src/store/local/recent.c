@@ -1,15 +1,17 @@
 /*
- * What was committed since the last pass, kept where the death of this process does not reach it: a file of the operating
- * system's cache. Clients live on when a server is killed; what it had answered them must be there for the next one.
+ * What was committed since the last pass, kept where the death of this process does not reach it: a file of the
+ * operating system's cache. Clients live on when a server is killed; what it had answered them must be there for the
+ * next one.
  *
- * The file has a header block and two halves. Commits append their records to one; a pass, as it takes the queue, turns to
- * the other, so that both together have every record that is not in the log. Nothing is flushed: after the operating
+ * The file has a header block and two halves. Commits append their records to one; a pass, as it takes the queue, turns
+ * to the other, so that both together have every record that is not in the log. Nothing is flushed: after the operating
  * system has gone too, the file's and the data's blocks on disk are of any age. So the header names the boot, and only
  * the same boot's file is read.
  *
  * It also names the run (super.run): the file of another process, or of another copy of the store, is not this log's
- * tail. Each record says which LSN was durable: a log that ends before is not the one that it continues. The blocks that
- * records name are compared before they are taken. And a page of memory (witness.c) knows how far the process came.
+ * tail. Each record says which LSN was durable: a log that ends before is not the one that it continues. The blocks
+ * that records name are compared before they are taken. And a page of memory (witness.c) knows how far the process
+ * came.
  *
  * Fields are under the commit mutex, or belong to the thread that opens the store.
  */

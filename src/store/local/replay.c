@@ -1,6 +1,6 @@
 /*
- * Reading the log at open. The records after the index's last one are applied in order. Where the next one is missing the
- * log ends, if nobody was told that it is durable: the rest is cut. If any record further on says "durable" of the
+ * Reading the log at open. The records after the index's last one are applied in order. Where the next one is missing
+ * the log ends, if nobody was told that it is durable: the rest is cut. If any record further on says "durable" of the
  * missing one, acknowledged data is lost, and the store is not opened.
  */
 #include "log.h"
@@ -149,8 +149,8 @@ static int drop_rest(struct reader *rd)
 }
 
 /*
- * The last segment that begins early enough; within it, the checkpoint's position if it is there. (The superblock may be
- * an older copy: what it names may be in use again.)
+ * The last segment that begins early enough; within it, the checkpoint's position if it is there. (The superblock may
+ * be an older copy: what it names may be in use again.)
  */
 static bool find_start(struct reader *rd)
 {

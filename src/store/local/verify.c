@@ -1,6 +1,7 @@
 /*
- * After an unclean stop the whole index is read and verified before the store serves, in a child process (apart.c): what
- * is damaged is counted and logged there, and a death of the index library is a refusal to open instead of a dead daemon.
+ * After an unclean stop the whole index is read and verified before the store serves, in a child process (apart.c):
+ * what is damaged is counted and logged there, and a death of the index library is a refusal to open instead of a dead
+ * daemon.
  *
  * The child sees the index's files. What the log adds to them has checksums of its own.
  */

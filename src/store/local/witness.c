@@ -1,11 +1,11 @@
 /*
- * A page of shared memory with the LSN of the newest commit. It outlives the process, not the operating system, and lies
- * on no disk. So the next process can tell whether it sees all that was committed: a disk that was pulled and put back, or
- * a copy from an earlier moment that was put in the store's place, ends before. Where there is no shared memory there is
- * no witness, and only what the files themselves say counts.
+ * A page of shared memory with the LSN of the newest commit. It outlives the process, not the operating system, and
+ * lies on no disk. So the next process can tell whether it sees all that was committed: a disk that was pulled and put
+ * back, or a copy from an earlier moment that was put in the store's place, ends before. Where there is no shared
+ * memory there is no witness, and only what the files themselves say counts.
  *
- * A killed process leaves its page for the next one. If its store is removed instead, none comes: the page says where the
- * store lay, and whoever starts a witness removes the pages of stores that are gone from there.
+ * A killed process leaves its page for the next one. If its store is removed instead, none comes: the page says where
+ * the store lay, and whoever starts a witness removes the pages of stores that are gone from there.
  */
 #include "parts.h"
 

@@ -284,7 +284,9 @@ static int replace_check(const struct pst_op *op, const struct pst_attr *a)
     return 0;
 }
 
-/* Is the version the one that is there, and does the chunk lie in the file as it will be? *ret_version: what is there. */
+/*
+ * Is the version the one that is there, and does the chunk lie in the file as it will be? *ret_version: what is there.
+ */
 static int replace_condition(const struct pst_op *op, const struct pst_attr *a, const struct chunk_map *m,
                              uint64_t *ret_version)
 {

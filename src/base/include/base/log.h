@@ -19,8 +19,8 @@ bool log_enabled(enum log_level level);
 /* A NULL sink restores standard error. The sink is called with a whole line without newline; it must be thread-safe. */
 void log_set_sink(void (*sink)(enum log_level level, const char *line, void *user), void *user);
 /*
- * From now on, the first line that a component logs in this thread goes to ret (of size bytes, "" until then) without its
- * head, and its others nowhere: for a caller who tells what went wrong himself. NULL, NULL, 0: no more.
+ * From now on, the first line that a component logs in this thread goes to ret (of size bytes, "" until then) without
+ * its head, and its others nowhere: for a caller who tells what went wrong himself. NULL, NULL, 0: no more.
  */
 void log_divert(const char *component, char *ret, size_t size);
 void log_write(enum log_level level, const char *component, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

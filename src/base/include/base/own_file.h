@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 /*
- * The file that base's code was linked into, a program or a shared library, without symbolic links. Any thread. False: it
- * cannot be told (no /proc, or the file is gone).
+ * The file that base's code was linked into, a program or a shared library, without symbolic links. Any thread. False:
+ * it cannot be told (no /proc, or the file is gone).
  */
 bool own_file(char ret[PATH_MAX]);
 

@@ -1,6 +1,6 @@
 /*
- * The mount: a container as a directory of the operating system, through /dev/fuse. docs/operations.md, "Mount", says what
- * a user sees: consistency, time-outs, locks, what happens when a process dies.
+ * The mount: a container as a directory of the operating system, through /dev/fuse. docs/operations.md, "Mount", says
+ * what a user sees: consistency, time-outs, locks, what happens when a process dies.
  */
 #ifndef FUSE_MOUNT_MOUNT_H
 #define FUSE_MOUNT_MOUNT_H

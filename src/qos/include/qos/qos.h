@@ -1,17 +1,19 @@
 /*
- * Who goes next: weighted fair sharing and rate limits between tenants. Pure: requests and the time in, requests out one
- * after the other, the next moment to look again asked for. No clock, thread or I/O, and no allocation but of a tenant's room.
+ * Who goes next: weighted fair sharing and rate limits between tenants. Pure: requests and the time in, requests out
+ * one after the other, the next moment to look again asked for. No clock, thread or I/O, and no allocation but of a
+ * tenant's room.
  *
- * Sharing: start-time fair queueing (Goyal, Vin, Cheng 1996) over what a request costs (its bytes, and `op_cost` besides)
- * by its tenant's weight. Backlogged tenants get the server in proportion to their weights; what one does not use the
- * others have; who asks for less than his share goes next whenever something ends.
+ * Sharing: start-time fair queueing (Goyal, Vin, Cheng 1996) over what a request costs (its bytes, and `op_cost`
+ * besides) by its tenant's weight. Backlogged tenants get the server in proportion to their weights; what one does not
+ * use the others have; who asks for less than his share goes next whenever something ends.
  * Window: so much is under way behind the scheduler at once, since what is there is beyond its reach: a newcomer waits
  * for that, and for a request of each other tenant. Requests go as a whole: who wants a short wait bounds their size.
- * Limits: two token buckets a tenant, bytes and requests. Who is over his limit is out of the game until his time comes.
- * A request is paid when it becomes its tenant's next: so it and what is reserved (qos_reserve) have their turns in order.
+ * Limits: two token buckets a tenant, bytes and requests. Who is over his limit is out of the game until his time
+ * comes. A request is paid when it becomes its tenant's next: so it and what is reserved (qos_reserve) have their turns
+ * in order.
  *
- * A request's life: qos_put -> qos_take -> qos_end, or qos_put -> qos_drop. An item and a tenant are the caller's memory;
- * they must not go while they are in use here.
+ * A request's life: qos_put -> qos_take -> qos_end, or qos_put -> qos_drop. An item and a tenant are the caller's
+ * memory; they must not go while they are in use here.
  */
 #ifndef QOS_QOS_H
 #define QOS_QOS_H

@@ -210,8 +210,8 @@ struct pst_store_ops {
     /* 0: the queue has it; it comes back from reap, also when it fails. -EAGAIN: full, reap first. */
     int (*queue_submit)(struct pst_queue *q, struct pst_op *op);
     /*
-     * Up to max operations that are done. timeout_ns: 0 polls, UINT64_MAX waits for at least one (returns 0 at once when
-     * none is in flight). Drives the queue's I/O.
+     * Up to max operations that are done. timeout_ns: 0 polls, UINT64_MAX waits for at least one (returns 0 at once
+     * when none is in flight). Drives the queue's I/O.
      */
     int (*queue_reap)(struct pst_queue *q, struct pst_op **ret_ops, int max, uint64_t timeout_ns);
     /* Readable (POLLIN) when reap would do something. Owned by the queue. */
@@ -247,8 +247,8 @@ struct pst_store_ops {
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
     /*
-     * The bytes of an operation may be in memory that others change meanwhile: they are moved, each once, and nothing is
-     * decided by them. Of a filter: the store below has to be so as well. See pst_store_moves_only.
+     * The bytes of an operation may be in memory that others change meanwhile: they are moved, each once, and nothing
+     * is decided by them. Of a filter: the store below has to be so as well. See pst_store_moves_only.
      */
     bool moves_only;
     /* Memory of export_memory_new serves this store better than private memory. May be NULL: no. */
@@ -267,12 +267,15 @@ void pst_store_close(struct pst_store *st);
  * Who has a change completed under one and an fsync under another does not know that it is durable.
  */
 uint64_t pst_store_history(const struct pst_store *st);
-/* May iov be memory that a client shares? Otherwise the bytes are copied first: checksums, and filters, need them still. */
+/*
+ * May iov be memory that a client shares? Otherwise the bytes are copied first: checksums, and filters, need them
+ * still.
+ */
 bool pst_store_moves_only(const struct pst_store *st);
 bool pst_store_wants_shared(const struct pst_store *st);
 /*
- * The bytes of an operation need not come here: an engine on another machine moves them itself, from or to the memory of a
- * third party that is connected to it (struct pst_far). May that be, as far as this process is concerned?
+ * The bytes of an operation need not come here: an engine on another machine moves them itself, from or to the memory
+ * of a third party that is connected to it (struct pst_far). May that be, as far as this process is concerned?
  */
 bool pst_store_takes_far(const struct pst_store *st);
 /*
@@ -282,8 +285,9 @@ bool pst_store_takes_far(const struct pst_store *st);
 int pst_store_third(struct pst_store *st, uint32_t spread, uint64_t owner, struct pst_third *ret);
 
 /*
- * Before the first operation with a client's request ids, and after the last: for an engine on another machine, which has to
- * know them there, and passes them on. May wait; what is under way for the client over other ways is over after it. Counted.
+ * Before the first operation with a client's request ids, and after the last: for an engine on another machine, which
+ * has to know them there, and passes them on. May wait; what is under way for the client over other ways is over after
+ * it. Counted.
  */
 int pst_store_origin_add(struct pst_store *st, const uint8_t client[16]);
 void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16]);
@@ -340,14 +344,14 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
                      const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
 
 /*
- * At most PST_SMALL_MAX bytes of an object that is open for writing, all or nothing, without a queue: for stores that have
- * a shorter way for a small file than their queues (-EOPNOTSUPP from the others). durable: as PST_OPF_DSYNC.
+ * At most PST_SMALL_MAX bytes of an object that is open for writing, all or nothing, without a queue: for stores that
+ * have a shorter way for a small file than their queues (-EOPNOTSUPP from the others). durable: as PST_OPF_DSYNC.
  */
 int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
 
 /*
- * A PST_OP_READ in the caller's thread, if nothing has to be waited for: 0, and op->result as from a queue; -EAGAIN: it is
- * to be submitted.
+ * A PST_OP_READ in the caller's thread, if nothing has to be waited for: 0, and op->result as from a queue; -EAGAIN: it
+ * is to be submitted.
  */
 int pst_store_read_now(struct pst_op *op);
 

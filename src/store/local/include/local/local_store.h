@@ -17,8 +17,8 @@ struct pst_check_opts {
 };
 /*
  * Offline check of the store in dir: index entries, namespace, space, and the data if asked for. Replays the log first,
- * as any open does. Returns the number of problems (repaired ones too: a second check says what is left), or -errno with
- * a line for people in err. Works in a child process, unless this process had a store open before.
+ * as any open does. Returns the number of problems (repaired ones too: a second check says what is left), or -errno
+ * with a line for people in err. Works in a child process, unless this process had a store open before.
  */
 int64_t pst_local_check(const char *dir, const struct pst_check_opts *opts, char *err, size_t err_size);
 /* Brings an older layout to this version's. 1: done, 0: nothing to do, -errno with a line in err. */
