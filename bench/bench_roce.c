@@ -410,11 +410,11 @@ static void parse(struct roce_args *a, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct roce_args a = {.mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .depth = 4, .qps = 1, .seconds = 1};
+    struct roce_args a = {
+        .mtu = 1500, .seg = 1040, .segs = 62, .size = 24, .count = 20000, .depth = 4, .qps = 1, .seconds = 1};
     if (argc < 2) {
-        fprintf(
-            stderr,
-            "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm|write|read|rdma_pingpong|fair|tcp_write|tcp_read [key=value...]\n");
+        fprintf(stderr, "usage: bench_roce blast|port_blast|pingpong|port_pingpong|shm|write|read|rdma_pingpong|fair|"
+                        "tcp_write|tcp_read [key=value...]\n");
         return 2;
     }
     a.part = argv[1];

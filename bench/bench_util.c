@@ -70,7 +70,8 @@ double machine_busy(void)
 {
     unsigned long long t[7] = {0};
     FILE *f = fopen("/proc/stat", "re");
-    int n = f ? fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6]) : 0;
+    int n = !f ? 0
+               : fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6]);
 
     if (f)
         fclose(f);

@@ -12,7 +12,7 @@
 struct roce_args {
     const char *part;
     uint64_t mtu, seg, segs, size, count, depth, mode, qps;
-    uint64_t shm; /* of the device: 0: UDP, 1: shared memory and the allocator's memory, 2: shared memory, other memory */
+    uint64_t shm; /* of the device: 0: UDP, 1: shared memory and the allocator's memory, 2: the same, other memory */
     double seconds;
     bool event; /* sleep in poll() instead of spinning */
 };

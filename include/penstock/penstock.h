@@ -111,13 +111,14 @@ struct pst_options {
     unsigned int timeout_ms;   /* of one operation, reconnecting included; 0: 30000 */
     uint64_t write_behind;     /* bytes of written data kept in memory at most; 0: 64 MiB */
     uint64_t read_ahead;       /* bytes fetched ahead of a sequential reader, per file; 0: 4 MiB; UINT64_MAX: none */
-    const char *provider;      /* libfabric provider ("tcp", "verbs", "uroce"); NULL: what the server offers, best first */
+    const char *provider;      /* of libfabric ("tcp", "verbs", "uroce"); NULL: what the server offers, best first */
     const char *purpose;       /* shown in the server's status; NULL: "api" */
     const char *token_file;    /* credentials: files in PEM, or holding a token. NULL: the environment variables */
     const char *ca_file;       /* PENSTOCK_TOKEN_FILE, PENSTOCK_CA_FILE, PENSTOCK_CERT_FILE, PENSTOCK_KEY_FILE */
     const char *cert_file;
     const char *key_file;
-    const char *store_options; /* local: "key=value,key=value" for the engine; penstock: placement=auto|exported|third-party|crossing */
+    /* local: "key=value,key=value" for the engine; penstock: placement=auto|exported|third-party|crossing */
+    const char *store_options;
     /*
      * Inline services in this process: what the container holds is made and read by them, the server sees their output
      * only. Each is "NAME" or "NAME:key=value,key=value" ("compress:alg=zstd", "crypt:key_file=/etc/ml.key", "csum";

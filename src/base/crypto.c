@@ -16,7 +16,8 @@ struct pst_mac *pst_mac_new(const void *key, size_t key_len)
     struct pst_mac *m = calloc(1, sizeof *m);
     EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
     char digest[] = "SHA256";
-    OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0), OSSL_PARAM_construct_end()};
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                           OSSL_PARAM_construct_end()};
 
     if (m && mac)
         m->ctx = EVP_MAC_CTX_new(mac);

@@ -123,7 +123,9 @@ static bool take_line(uint64_t *ret)
 
 void trace_end(const char *component, bool warn, uint64_t id, int status, uint64_t ns, const char *fmt, ...)
 {
-    enum log_level level = has_failed(status) && warn ? LOG_LVL_WARN : has_failed(status) || is_slow(ns) ? LOG_LVL_INFO : LOG_LVL_DEBUG;
+    enum log_level level = has_failed(status) && warn          ? LOG_LVL_WARN
+                           : has_failed(status) || is_slow(ns) ? LOG_LVL_INFO
+                                                               : LOG_LVL_DEBUG;
     bool each = log_enabled(LOG_LVL_DEBUG);
     uint64_t was, left_out = 0;
     char text[400];

@@ -22,7 +22,8 @@
 #define LOG_COMPONENT "mount"
 #include "base/log.h"
 
-#define FM_IO_MAX      (1 * MiB) /* one read or write of the kernel: 256 pages, its limit without a larger fs.fuse.max_pages_limit */
+/* One read or write of the kernel: 256 pages, its limit without a larger fs.fuse.max_pages_limit. */
+#define FM_IO_MAX      (1 * MiB)
 #define FM_THREADS     16
 #define FM_THREADS_MAX 256
 #define FM_INIT_MAX    512 /* bytes of a FUSE_INIT request, header included; 104 today */
@@ -44,7 +45,8 @@ struct fm_open_hint {
     bool stale_attrs; /* cached attributes may be of another */
 };
 /* attr_ttl_ns: how long the kernel may keep attributes. */
-struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable, uint64_t attr_ttl_ns);
+struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable,
+                                 uint64_t attr_ttl_ns);
 void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable);
 /*
  * The kernel acts on an open's answer when the opening process runs again, and drops stale pages only then. A request
@@ -129,8 +131,8 @@ void lk_free(struct lk_table *t);
  * are moved there (link), each with its result. Returns 0, -EAGAIN, -EDEADLK, -ENOMEM, -ENOLCK (too many), or 1: `wait`
  * is queued.
  */
-int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner, struct lk_range range,
-           int32_t pid, struct lk_wait *wait, struct list *granted);
+int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner,
+           struct lk_range range, int32_t pid, struct lk_wait *wait, struct list *granted);
 /* Who stands in the way? LK_NONE: nobody. */
 enum lk_type lk_test(struct lk_table *t, uint64_t ino, enum lk_type type, uint64_t owner, struct lk_range range,
                      struct lk_range *ret_range, int32_t *ret_pid);

@@ -239,8 +239,8 @@ static bool deadlock(struct lk_table *t, uint64_t owner, const struct held *by)
     return false;
 }
 
-int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner, struct lk_range range,
-           int32_t pid, struct lk_wait *wait, struct list *granted)
+int lk_set(struct lk_table *t, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner,
+           struct lk_range range, int32_t pid, struct lk_wait *wait, struct list *granted)
 {
     struct object *o;
     struct held *by = NULL;

@@ -18,7 +18,8 @@ void fuse_mount_opts_init(struct fuse_mount_opts *o)
     *o = (struct fuse_mount_opts){.supervise = true, .attr_timeout = -1, .entry_timeout = -1};
 }
 
-static const char *const options_plain[] = {"noexec", "exec", "nosuid", "suid", "nodev", "dev", "noatime", "dirsync", "sync"};
+static const char *const options_plain[] = {"noexec", "exec",    "nosuid",  "suid", "nodev",
+                                            "dev",    "noatime", "dirsync", "sync"};
 static const char *const options_value[] = {"fsname=", "subtype="};
 
 /* 0, or -EINVAL with the option's name in err. */
@@ -83,7 +84,8 @@ static int prepare(struct fm_config *cfg, const char *dir, char *err, size_t err
         return -EBUSY;
     }
     if (access("/dev/fuse", R_OK | W_OK) && errno == ENOENT) {
-        snprintf(err, err_size, "cannot mount: there is no /dev/fuse (modprobe fuse; in a container: --device /dev/fuse)");
+        snprintf(err, err_size,
+                 "cannot mount: there is no /dev/fuse (modprobe fuse; in a container: --device /dev/fuse)");
         free(path);
         return -ENODEV;
     }
@@ -182,8 +184,8 @@ static int background(struct fm_config *cfg, char *err, size_t err_size)
             _exit(0);
         if (detach(&cfg->opts)) {
             struct fm_report rep = {.kind = FM_FAILED, .code = -errno};
-            snprintf(rep.text, sizeof(rep.text), "log file %.200s: %s", cfg->opts.log_file ? cfg->opts.log_file : "/dev/null",
-                     strerror(errno));
+            snprintf(rep.text, sizeof(rep.text), "log file %.200s: %s",
+                     cfg->opts.log_file ? cfg->opts.log_file : "/dev/null", strerror(errno));
             fm_report_send(sv[1], &rep, -1);
             _exit(FM_EXIT_FAILED);
         }

@@ -66,13 +66,15 @@ static uint32_t set_mask(int to_set)
  * Before another user's write the kernel takes set-id bits away by a setattr in that user's name. It refuses a real
  * chmod by others itself, so what arrives here from a user who is not the owner, and only takes such bits, is that.
  */
-static bool drops_setid(struct fm *m, const struct pst_cred *cred, uint64_t ino, uint32_t mask, const struct pst_attr *in)
+static bool drops_setid(struct fm *m, const struct pst_cred *cred, uint64_t ino, uint32_t mask,
+                        const struct pst_attr *in)
 {
     struct pst_attr now;
 
     if (mask != PST_SET_MODE || cred->uid == 0 || cl_getattr(m->cl, cred, ino, &now) || now.uid == cred->uid)
         return false;
-    return (now.mode & 07777) != in->mode && !(in->mode & ~now.mode) && !((now.mode ^ in->mode) & 07777 & ~(S_ISUID | S_ISGID));
+    return (now.mode & 07777) != in->mode && !(in->mode & ~now.mode) &&
+           !((now.mode ^ in->mode) & 07777 & ~(S_ISUID | S_ISGID));
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)

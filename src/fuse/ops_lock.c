@@ -60,8 +60,8 @@ static void interrupted(fuse_req_t req, void *data)
     waiter_free(w);
 }
 
-static void set(fuse_req_t req, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner, struct lk_range range,
-                int32_t pid, bool sleep)
+static void set(fuse_req_t req, uint64_t ino, enum lk_kind kind, enum lk_type type, uint64_t owner,
+                struct lk_range range, int32_t pid, bool sleep)
 {
     struct fm *m = fm_of(req);
     struct list granted = LIST_INIT(granted);
@@ -116,7 +116,8 @@ static enum lk_type type_of(int l_type)
 /* The kernel has made the range absolute; l_len 0 is up to the end of all. */
 static struct lk_range range_of(const struct flock *l)
 {
-    return (struct lk_range){(uint64_t)l->l_start, l->l_len ? (uint64_t)l->l_start + (uint64_t)l->l_len - 1 : UINT64_MAX};
+    return (struct lk_range){(uint64_t)l->l_start,
+                             l->l_len ? (uint64_t)l->l_start + (uint64_t)l->l_len - 1 : UINT64_MAX};
 }
 
 static void op_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep)

@@ -257,7 +257,8 @@ static int run(struct sup *s)
 int fm_supervise(const struct fm_config *cfg, int ready_sock)
 {
     struct sup s = {.cfg = *cfg, .ready_sock = ready_sock, .fuse_fd = -1, .sock = -1};
-    struct fm_report rep = {.kind = FM_FAILED, .code = -EIO, .text = "the serving process died before the mount was ready"};
+    struct fm_report rep = {
+        .kind = FM_FAILED, .code = -EIO, .text = "the serving process died before the mount was ready"};
     sigset_t set;
     int code, r;
 

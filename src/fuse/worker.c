@@ -249,7 +249,8 @@ static int attach(struct worker *w, int sock, int fuse_fd, const struct fm_repor
     }
     r = init ? init_replay(w->m.se, init) : init_serve(w->m.se, &rep);
     if (r) {
-        snprintf(text, sizeof(text), "%s: the kernel's FUSE connection could not be set up: %s", w->cfg->dir, strerror(-r));
+        snprintf(text, sizeof(text), "%s: the kernel's FUSE connection could not be set up: %s", w->cfg->dir,
+                 strerror(-r));
         fuse_session_unmount(w->m.se);
         return fail(sock, r, text);
     }

@@ -292,7 +292,10 @@ int main(int argc, char **argv)
     struct rng r;
 
     rng_seed(&r, seed);
-    snprintf(base, sizeof base, "%s/penstock-bitflip.XXXXXX", tmp ? tmp : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(base, sizeof base, "%s/penstock-bitflip.XXXXXX",
+             tmp                        ? tmp
+             : access("/dev/shm", W_OK) ? "/tmp"
+                                        : "/dev/shm");
     if (!mkdtemp(base))
         return 1;
     snprintf(clean, sizeof clean, "%s/clean", base);
@@ -322,7 +325,7 @@ int main(int argc, char **argv)
         run("rm -rf", work, work);
     }
     run("rm -rf", base, base);
-    printf("seed %llu, %d flips: %d read right, %d refused at open, %d read errors, %d wrong\n", (unsigned long long)seed,
-           flips, n[RIGHT], n[REFUSED], n[READ_ERROR], bad);
+    printf("seed %llu, %d flips: %d read right, %d refused at open, %d read errors, %d wrong\n",
+           (unsigned long long)seed, flips, n[RIGHT], n[REFUSED], n[READ_ERROR], bad);
     return bad != 0;
 }

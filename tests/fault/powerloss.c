@@ -231,7 +231,8 @@ static int kill_main(const char *base, int states, uint64_t seed)
     snprintf(disk, sizeof disk, "%s/disk", base);
     for (int i = 0; i < states; i++)
         failed += !killed_ok(&r, disk, &ready);
-    printf("seed %llu, killed %d times, %d of them at work, %d wrong\n", (unsigned long long)seed, states, ready, failed);
+    printf("seed %llu, killed %d times, %d of them at work, %d wrong\n", (unsigned long long)seed, states, ready,
+           failed);
     return failed != 0 || ready < states / 4;
 }
 

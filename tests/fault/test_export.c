@@ -32,7 +32,8 @@ static void bytes_of_all_sizes_and_alignments_come_and_go(void **state)
 {
     const size_t room = 9u << 20, limit = DP_IO_MAX;
     uint8_t *model = calloc(1, 16u << 20);
-    double exported = metric("penstock_data_bytes_exported_total"), in_place = metric("penstock_data_bytes_in_place_total");
+    double exported = metric("penstock_data_bytes_exported_total"),
+           in_place = metric("penstock_data_bytes_in_place_total");
     uint64_t moved = 0, end = 0, small = ino;
     struct given g;
     struct cap cap;

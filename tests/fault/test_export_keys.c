@@ -33,7 +33,8 @@ static struct dp_request under(uint32_t cap, uint8_t opcode, uint64_t offset, ui
 }
 
 /* Neither way, and counted; the connection goes on. */
-static void assert_refused(uint32_t cap, uint64_t offset, uint32_t len, int err, const char *reason, const struct given *g)
+static void assert_refused(uint32_t cap, uint64_t offset, uint32_t len, int err, const char *reason,
+                           const struct given *g)
 {
     double before = refused(reason);
 

@@ -179,14 +179,16 @@ static void guesses_find_nothing(void **state)
     (void)state;
 
     for (int i = 0; i < tries; i++) {
-        rng_secret(guess.bytes + guess.len - 32, 32); /* the MAC: all that stands between her and another range or object */
+        /* The MAC: all that stands between her and another range or object. */
+        rng_secret(guess.bytes + guess.len - 32, 32);
         assert_int_equal(raw_bind(&ka, 1, &guess), -EACCES);
     }
     assert_true(refused_of("anna", "cap_mac") >= tries);
     assert_int_equal(bytes_moved(), moved);
-    print_message("guessing: a ticket, session key or capability is one of 2^256: at 10^6 tries a second half of them take "
-                  "%.0e years; a message's MAC is one of 2^128 and a remote key of tcp one of 2^64 = %.1e, and a wrong one "
-                  "ends its connection\n", 5.8e76 / 1e6 / 31557600.0, 18446744073709551616.0);
+    print_message("guessing: a ticket, session key or capability is one of 2^256: at 10^6 tries a second half of them "
+                  "take %.0e years; a message's MAC is one of 2^128 and a remote key of tcp one of 2^64 = %.1e, and a "
+                  "wrong one ends its connection\n",
+                  5.8e76 / 1e6 / 31557600.0, 18446744073709551616.0);
     assert_bert_is_served_and_apart();
 }
 

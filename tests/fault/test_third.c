@@ -78,10 +78,11 @@ static int call_both(struct raw_conn *k, struct raw_conn *t, const struct dp_req
     return r < 0 ? r : raw_wait(k);
 }
 
-static struct dp_request io(uint8_t opcode, uint64_t offset, uint32_t len, struct raw_conn *t, uint64_t number, uint64_t tag,
-                            uint32_t at)
+static struct dp_request io(uint8_t opcode, uint64_t offset, uint32_t len, struct raw_conn *t, uint64_t number,
+                            uint64_t tag, uint32_t at)
 {
-    struct dp_request q = {.opcode = opcode, .flags = DP_F_THIRD, .ino = ino, .offset = offset, .length = len, .nsegs = 2};
+    struct dp_request q = {
+        .opcode = opcode, .flags = DP_F_THIRD, .ino = ino, .offset = offset, .length = len, .nsegs = 2};
 
     q.seg[0] = (struct dp_seg){tag, number, 0};
     fab_mr_remote(t->mr, t->mem + at, &q.seg[1].addr, &q.seg[1].key);
@@ -142,8 +143,8 @@ static void bytes_of_all_sizes_and_alignments_come_and_go(void **state)
         }
         rng_fill(&r, third.mem, RAW_MEM);
         for (uint32_t k = 1, pos = 0; k < q.nsegs; pos += q.seg[k++].len)
-            memcpy(model + offset + pos, third.mem + at + (q.seg[k].addr - io(DP_READ, 0, len, &third, 1, 0, at).seg[1].addr),
-                   q.seg[k].len);
+            memcpy(model + offset + pos,
+                   third.mem + at + (q.seg[k].addr - io(DP_READ, 0, len, &third, 1, 0, at).seg[1].addr), q.seg[k].len);
         assert_int_equal(call_both(&conn, &third, &q), 0);
         assert_int_equal(conn.reply.result, len);
         memset(third.mem, 't', RAW_MEM);
@@ -153,7 +154,8 @@ static void bytes_of_all_sizes_and_alignments_come_and_go(void **state)
         assert_notice(&third, DP_READ, tag, ++notices);
         for (uint32_t k = 1, pos = 0; k < q.nsegs; pos += q.seg[k++].len)
             assert_memory_equal(model + offset + pos,
-                                third.mem + at + (q.seg[k].addr - io(DP_READ, 0, len, &third, 1, 0, at).seg[1].addr), q.seg[k].len);
+                                third.mem + at + (q.seg[k].addr - io(DP_READ, 0, len, &third, 1, 0, at).seg[1].addr),
+                                q.seg[k].len);
         assert_true(all(third.mem, at, 't') && all(third.mem + at + len, RAW_MEM - at - len, 't'));
         moved += 2 * len;
     }
@@ -171,7 +173,8 @@ static void a_read_at_the_end_has_a_notice_only_for_bytes(void **state)
     assert_int_equal(call_both(&conn, &third, &q), 0);
     assert_int_equal(conn.reply.result, 1000);
     assert_notice(&third, DP_READ, 1, 2);
-    assert_true(all(third.mem, 33, 't') && all(third.mem + 33, 1000, 'f') && all(third.mem + 1033, RAW_MEM - 1033, 't'));
+    assert_true(all(third.mem, 33, 't') && all(third.mem + 33, 1000, 'f') &&
+                all(third.mem + 1033, RAW_MEM - 1033, 't'));
     q = io(DP_READ, FILE_BYTES, 70000, &third, way.number, 2, 33);
     assert_int_equal(call_both(&conn, &third, &q), 0);
     assert_int_equal(conn.reply.result, 0);

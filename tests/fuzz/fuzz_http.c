@@ -81,11 +81,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 size_t fuzz_sample(uint64_t n, uint8_t *buf, size_t cap)
 {
-    static const char *const lines[] = {"GET /metrics HTTP/1.1\r\n",  "HEAD /metrics HTTP/1.0\r\n", "GET /healthz HTTP/1.1\r\n",
-                                        "GET /x?a=b&c=%41 HTTP/1.1\r\n", "POST /metrics HTTP/1.1\r\n", "OPTIONS * HTTP/1.1\r\n"};
+    static const char *const lines[] = {"GET /metrics HTTP/1.1\r\n", "HEAD /metrics HTTP/1.0\r\n",
+                                        "GET /healthz HTTP/1.1\r\n", "GET /x?a=b&c=%41 HTTP/1.1\r\n",
+                                        "POST /metrics HTTP/1.1\r\n", "OPTIONS * HTTP/1.1\r\n"};
     static const char *const headers[] = {"Host: x\r\n", "Connection: close\r\n", "Accept-Encoding: gzip\r\n",
-                                          "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "Cookie: a=b; c\r\n",
-                                          "Expect: 100-continue\r\n", "Range: bytes=0-5\r\n"};
+                                          "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n",
+                                          "Cookie: a=b; c\r\n", "Expect: 100-continue\r\n",
+                                          "Range: bytes=0-5\r\n"};
     struct rng r;
     size_t len;
 

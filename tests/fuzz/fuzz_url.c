@@ -61,7 +61,8 @@ size_t fuzz_sample(uint64_t n, uint8_t *buf, size_t cap)
     static const char *const heads[] = {"penstock://host/",       "penstock://127.0.0.1:7440/", "penstock://[::1]:5/",
                                         "penstock+unix:///run/p?", "local:/srv/store?",           "local:dir",
                                         "penstock://h.example",   "local:/srv/?"};
-    static const char *const tails[] = {"pool/container", "pool/container/a/b", "p.1-x_Y/c//a/", "pool", "", "/", "p/c/"};
+    static const char *const tails[] = {
+        "pool/container", "pool/container/a/b", "p.1-x_Y/c//a/", "pool", "", "/", "p/c/"};
     struct rng r;
     int len;
 

@@ -205,7 +205,8 @@ static void many_operations_are_under_way_at_once(void **state)
 static void carry_bytes(struct pst_fs *fs, bool alloc)
 {
     size_t size = 4 * MiB;
-    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *q = p, *copy = malloc(size);
+    uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *q = p,
+            *copy = malloc(size);
     struct pst_file *f = api_open_new(fs, alloc ? "/a" : "/f", O_DIRECT);
     struct pst_buf *b;
     struct rng g;

@@ -415,7 +415,8 @@ static void walk_text(struct text_walk *t, int o, const char *path)
     if (!t->numbers[o])
         t->numbers[o] = ++t->next;
     xattr_text(obj, xattrs);
-    model_format(t->w, &(struct model_line){path, t->numbers[o], obj->mode, obj->nlink, obj->size, obj->target, xattrs});
+    model_format(t->w,
+                 &(struct model_line){path, t->numbers[o], obj->mode, obj->nlink, obj->size, obj->target, xattrs});
     for (char c = 'a'; is_dir(t->m, o) && c <= 'z'; c++) {
         char name[2] = {c, 0};
         int at = find(t->m, o, name);

@@ -67,7 +67,8 @@ pid_t busy_client(const char *base, bool writes, const char *placement)
             close(i);
         setenv("PENSTOCK_PLACEMENT", placement, 1);
         snprintf(url, sizeof url, "%sdefault/default/", base);
-        execl(program, program, "bench", "--file-size", "8M", "--time", "600", url, writes ? "--write" : NULL, (char *)NULL);
+        execl(program, program, "bench", "--file-size", "8M", "--time", "600", url, writes ? "--write" : NULL,
+              (char *)NULL);
         _exit(127);
     }
     return pid;

@@ -221,7 +221,8 @@ void many_connections_are_served(void **state)
 static void missing(const char *provider, int fd)
 {
     struct fab_config rdma = {.require_rdma = true}, both = {.provider = provider, .require_rdma = true},
-                      none = {.provider = "nosuch"}, automatic = {.provider = provider_is_rdma(provider) ? provider : "auto"};
+                      none = {.provider = "nosuch"},
+                      automatic = {.provider = provider_is_rdma(provider) ? provider : "auto"};
     struct fab *f = NULL;
     char err[256] = "";
     int r;

@@ -68,7 +68,8 @@ static void search_memory(pid_t pid)
     while (fgets(line, sizeof line, maps)) {
         if (sscanf(line, "%llx-%llx %c", &from, &to, &r) != 3 || r != 'r' || strstr(line, "[vvar]"))
             continue;
-        if (to - from < 64ull << 30) /* what is larger is a sanitizer's map of all memory, terabytes that hold no data */
+        /* What is larger is a sanitizer's map of all memory, terabytes that hold no data. */
+        if (to - from < 64ull << 30)
             search_range(mem, from, to);
     }
     fclose(maps);

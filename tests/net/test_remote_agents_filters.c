@@ -130,7 +130,8 @@ static void change_records(const char *container, struct killer *k)
         struct writer w[WRITERS];
         pthread_t t[WRITERS];
         int who = (int)rng_below(&r, WRITERS);
-        uint64_t size = FILE_MAX / 2 + rng_below(&r, FILE_MAX / 2), at = rng_below(&r, size), n = 1 + rng_below(&r, size - at);
+        uint64_t size = FILE_MAX / 2 + rng_below(&r, FILE_MAX / 2), at = rng_below(&r, size),
+                 n = 1 + rng_below(&r, size - at);
 
         for (int i = 0; i < WRITERS; i++) {
             w[i] = (struct writer){.number = i, .seed = rng_u64(&r)};

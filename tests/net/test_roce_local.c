@@ -393,7 +393,8 @@ static void a_poll_returns_what_is_there_before_it_copies_much_more(void **state
     peer_stop(&p); /* nothing comes while this posts */
     post_reads(N, &p);
     assert_int_equal(kill(p.pid, SIGCONT), 0);
-    peer_do(&p, PEER_CRC, 0, LEN, 0, 0); /* its helper thread has answered meanwhile, or answers later: all the better */
+    /* Its helper thread has answered meanwhile, or answers later: all the better. */
+    peer_do(&p, PEER_CRC, 0, LEN, 0, 0);
     for (; got < N; got += n) {
         n = uroce_poll_cq(me.cq, N, wc);
         assert_in_range(n, 0, 2);

@@ -152,8 +152,9 @@ static void what_was_revoked_is_lost_and_what_was_copied_is_not(void **state)
         char want;
         uint32_t from, qpn; /* from 0: all of the queue pair */
     } cases[] = {
-        {true, false, 'r', 0, 0},    {true, true, 'v', 5000, 0}, {true, true, 'r', 100000, 0}, {true, true, 'v', 99999, 0},
-        {false, true, 'r', 5000, 0}, {true, true, 'v', 0, 5},    {true, true, 'r', 0, 6},      {true, false, 'r', 0, 0},
+        {true, false, 'r', 0, 0},    {true, true, 'v', 5000, 0},  {true, true, 'r', 100000, 0},
+        {true, true, 'v', 99999, 0}, {false, true, 'r', 5000, 0}, {true, true, 'v', 0, 5},
+        {true, true, 'r', 0, 6},     {true, false, 'r', 0, 0},
     };
     struct port_rx rx;
     while (!peer_reads(p)) {

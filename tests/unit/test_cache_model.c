@@ -195,7 +195,8 @@ static void all_ways_show_the_newest_state_after_an_open(void **state)
         char name[16];
         snprintf(name, sizeof name, "f%d", k);
         for (int w = 0; w < 3; w++) /* open in all from now on */
-            assert_int_equal(pst_store_create(way[w].c, &ff_ctx, PST_ROOT_INO, name, &new, R_OK | W_OK, false, &a, NULL), 0);
+            assert_int_equal(
+                pst_store_create(way[w].c, &ff_ctx, PST_ROOT_INO, name, &new, R_OK | W_OK, false, &a, NULL), 0);
         files[k].ino = a.ino;
         new_state(k, 0);
         new_state(k, 1);

@@ -164,8 +164,8 @@ static void another_set_takes_the_place_of_the_first(void **state)
         epochs(s, 0, 4096, 4, shuffled, &r);
         third = epochs(s, 10000, 2048, 4, shuffled, &r);
         later = epochs(s, 10000, 2048, 4, shuffled, &r);
-        print_message("%s: %.3f in the fourth epoch of the new set, %.3f in the eighth\n", shuffled ? "shuffled" : "in order",
-                      third, later);
+        print_message("%s: %.3f in the fourth epoch of the new set, %.3f in the eighth\n",
+                      shuffled ? "shuffled" : "in order", third, later);
         assert_true(later > 0.95);
         sim_free(s);
     }
@@ -261,7 +261,8 @@ static void pinned_blocks_stay_and_the_lists_are_whole(void **state)
         }
         for (uint32_t k = 0; k < npinned; k++)
             assert_true(s->at[pinned[k]]);
-        assert_int_equal(s->p.list[POL_FREE].n + s->p.list[POL_AHEAD].n + s->p.list[POL_WINDOW].n + s->p.list[POL_MAIN].n, 64);
+        assert_int_equal(
+            s->p.list[POL_FREE].n + s->p.list[POL_AHEAD].n + s->p.list[POL_WINDOW].n + s->p.list[POL_MAIN].n, 64);
         assert_true(s->p.list[POL_MAIN].n <= s->p.main_cap);
     }
     sim_free(s);

@@ -117,8 +117,8 @@ static void nobody_reads_what_was_overwritten_before(void **state)
         pthread_join(w[i].t, NULL);
         *(i < WRITERS ? &writes : &reads) += w[i].rounds;
     }
-    print_message("%llu writes, %llu reads; %llu hits in the first\n", (unsigned long long)writes, (unsigned long long)reads,
-                  (unsigned long long)cx_counts(&cache[0]).hits);
+    print_message("%llu writes, %llu reads; %llu hits in the first\n", (unsigned long long)writes,
+                  (unsigned long long)reads, (unsigned long long)cx_counts(&cache[0]).hits);
     assert_int_equal(failed, 0);
     cx_close(&cache[0]);
     cx_close(&cache[1]);

@@ -332,8 +332,8 @@ static void an_agent_has_a_backend_and_no_store(void **state)
         if (!strstr(err, bad[i].why))
             fail_msg("\"%s\" does not say \"%s\"", err, bad[i].why);
     }
-    assert_int_equal(load("role: agent\nbackend: {url: 'penstock://h:1', token_file: t, timeout: 5s, insecure: true}\n", NULL, &c,
-                          err, sizeof err),
+    assert_int_equal(load("role: agent\nbackend: {url: 'penstock://h:1', token_file: t, timeout: 5s, insecure: true}\n",
+                          NULL, &c, err, sizeof err),
                      0);
     assert_true(c->agent);
     assert_string_equal(c->store_url, "penstock://h:1");
@@ -447,10 +447,11 @@ static void tenants_are_read(void **state)
     char err[400];
     (void)state;
 
-    assert_int_equal(load(T(", quota: 10G, quota_objects: 5, weight: 3, rate: 1M, burst: 2M, rate_ops: 100, burst_ops: 7, "
-                            "max_sessions: 2, max_connections: 4, shards: 2, buffer_memory: 32M, filters: [csum]"),
-                          NULL, &c, err, sizeof err),
-                     0);
+    assert_int_equal(
+        load(T(", quota: 10G, quota_objects: 5, weight: 3, rate: 1M, burst: 2M, rate_ops: 100, burst_ops: 7, "
+               "max_sessions: 2, max_connections: 4, shards: 2, buffer_memory: 32M, filters: [csum]"),
+             NULL, &c, err, sizeof err),
+        0);
     assert_int_equal(c->ntenants, 2);
     assert_string_equal(c->tenants[0].name, "default");
     assert_int_equal(c->credentials[0].tenant, 1);

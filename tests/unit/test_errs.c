@@ -37,9 +37,10 @@ static void rows_are_there_once(void **state)
 
 static void what_the_store_returns_has_a_row(void **state)
 {
-    static const int used[] = {EPERM, ENOENT, EIO, ENXIO, EBADF, EAGAIN, ENOMEM, EACCES, EBUSY, EEXIST, EXDEV, ENOTDIR, EISDIR,
-        EINVAL, EMFILE, EFBIG, ENOSPC, EROFS, EMLINK, ERANGE, ENAMETOOLONG, ENOTEMPTY, ELOOP, ENODATA, EOPNOTSUPP, EDQUOT,
-        ESTALE, ECANCELED, EKEYREVOKED, EKEYEXPIRED, EBADMSG, EPROTO, ENOTCONN, ETIMEDOUT, ENOLCK, E2BIG};
+    static const int used[] = {
+        EPERM, ENOENT, EIO, ENXIO, EBADF, EAGAIN, ENOMEM, EACCES, EBUSY, EEXIST, EXDEV, ENOTDIR, EISDIR, EINVAL, EMFILE,
+        EFBIG, ENOSPC, EROFS, EMLINK, ERANGE, ENAMETOOLONG, ENOTEMPTY, ELOOP, ENODATA, EOPNOTSUPP, EDQUOT, ESTALE,
+        ECANCELED, EKEYREVOKED, EKEYEXPIRED, EBADMSG, EPROTO, ENOTCONN, ETIMEDOUT, ENOLCK, E2BIG};
     (void)state;
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         assert_int_equal(errs_from_name(errs_name(-used[i])), -used[i]);

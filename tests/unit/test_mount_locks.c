@@ -72,7 +72,8 @@ static void a_circle_of_waits_is_edeadlk(void **state)
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(set(t, LK_POSIX, LK_WRITE, i + 1, i, i), 0);
     for (uint64_t i = 0; i < 2; i++)
-        assert_int_equal(lk_set(t, INO, LK_POSIX, LK_WRITE, i + 1, (struct lk_range){i + 1, i + 1}, 1, &w[i], &granted), 1);
+        assert_int_equal(lk_set(t, INO, LK_POSIX, LK_WRITE, i + 1, (struct lk_range){i + 1, i + 1}, 1, &w[i], &granted),
+                         1);
     assert_int_equal(lk_set(t, INO, LK_POSIX, LK_WRITE, 3, (struct lk_range){0, 0}, 1, &w[2], &granted), -EDEADLK);
     lk_drain(t, &granted);
     lk_free(t);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,26 +16,26 @@
 
 /* What the hooks have seen, in order: "o5 c1 g " is object 5, container 1, session gone. */
 static char events[4096];
-static atomic_uint conts_freed, objects_freed, gone;
+static unsigned conts_freed, objects_freed, gone;
 
 static void on_object(void *user, struct pst_cont *c, uint64_t ino)
 {
     (void)user, (void)c;
-    atomic_fetch_add(&objects_freed, 1);
+    objects_freed++;
     sprintf(events + strlen(events), "o%llu ", (unsigned long long)ino);
 }
 
 static void on_cont(void *user, struct pst_cont *c)
 {
     (void)user;
-    atomic_fetch_add(&conts_freed, 1);
+    conts_freed++;
     sprintf(events + strlen(events), "c%lu ", (unsigned long)(uintptr_t)c);
 }
 
 static void on_gone(void *user, const uint8_t id[16])
 {
     (void)user, (void)id;
-    atomic_fetch_add(&gone, 1);
+    gone++;
     strcat(events, "g ");
 }
 
@@ -55,8 +54,8 @@ static struct pst_cont *cont(unsigned long n)
 
 static int setup(void **state)
 {
-    const struct sess_limits l = {
-        .sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .thirds = 2, .lease_ns = 30 * SEC, .ticket_ns = 10 * SEC};
+    const struct sess_limits l = {.sessions = 4, .conts = 3, .objects = 5, .tickets = 2, .thirds = 2,
+                                  .lease_ns = 30 * SEC, .ticket_ns = 10 * SEC};
     (void)state;
     events[0] = 0;
     conts_freed = objects_freed = gone = 0;
@@ -516,64 +515,6 @@ static void every_refusal_has_a_name_of_its_own(void **state)
     assert_string_equal(refusal_name(REFUSALS), "?");
 }
 
-/* ---- many threads: nothing is freed twice, or never ---- */
-
-#define ROUNDS 400
-
-static void *churn(void *arg)
-{
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        struct sess *s, *got;
-        struct sess_cont *sc;
-        uint64_t h, o, k;
-        uint8_t ticket[SESS_TICKET_BYTES], key[32];
-        if (sess_open(t, arg, i, &s))
-            continue; /* the others have them all */
-        if (!sess_cont_add(t, s, cont(1), 1, &h) && (sc = sess_cont_get(t, s, h))) {
-            sess_object_add(t, s, sc, i, CAP_READ, i % 8, i + 1, &o);
-            if (!sess_key_mint(t, s, sc, &k, key))
-                sess_revoke_key(t, k, NULL);
-            sess_cont_put(sc);
-        }
-        if (!sess_ticket_new(t, s, 0, i, ticket) && !sess_ticket_use(t, ticket, sizeof ticket, 0, i, &got))
-            sess_put(got);
-        if (i % 3 == 0)
-            sess_expire(t, i % 9 ? i : UINT64_MAX);
-        sess_close(t, sess_id(s));
-        sess_put(s);
-    }
-    return NULL;
-}
-
-static void quiet_object(void *user, struct pst_cont *c, uint64_t ino)
-{
-    (void)user, (void)c, (void)ino;
-    atomic_fetch_add(&objects_freed, 1);
-}
-
-static void quiet_cont(void *user, struct pst_cont *c)
-{
-    (void)user, (void)c;
-    atomic_fetch_add(&conts_freed, 1);
-}
-
-static void threads_share_the_table(void **state)
-{
-    const struct sess_hooks quiet = {quiet_object, quiet_cont, NULL, NULL, NULL, NULL};
-    const struct sess_limits l = {.sessions = 4};
-    pthread_t threads[4];
-    (void)state;
-    sess_table_free(t);
-    t = sess_table_new(&l, &quiet);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, churn, (void *)&alice), 0);
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(sess_count(t), 0);
-    assert_true(conts_freed > 0 && conts_freed <= 4 * ROUNDS);
-    assert_true(objects_freed <= conts_freed);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -598,7 +539,6 @@ int main(void)
         T(an_agent_that_its_hosts_have_left_has_no_mounts),
         T(hosts_count_where_they_were_until_their_container_is_open_elsewhere),
         T(every_refusal_has_a_name_of_its_own),
-        T(threads_share_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -465,7 +465,8 @@ static void every_mutation_happens_once(void **state)
     do {                                                                                                               \
         ctx.id.seq++;                                                                                                  \
         assert_int_equal(call, 0);                                                                                     \
-        uint64_t change_root = nx_attr(ROOT).change, change_d = nx_attr(d.ino).change, change_f = nx_attr(a.ino).change; \
+        uint64_t change_root = nx_attr(ROOT).change, change_d = nx_attr(d.ino).change,                                 \
+                 change_f = nx_attr(a.ino).change;                                                                     \
         assert_int_equal(call, 0);                                                                                     \
         assert_true(change_root == nx_attr(ROOT).change && change_d == nx_attr(d.ino).change &&                        \
                     change_f == nx_attr(a.ino).change);                                                                \

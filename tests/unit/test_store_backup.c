@@ -226,8 +226,8 @@ static void damage_index(void)
 {
     char cmd[256];
     snprintf(cmd, sizeof cmd,
-             "for f in %s/index/*.sst %s/index/MANIFEST*; do dd if=/dev/urandom of=$f bs=1 seek=50 count=40 conv=notrunc; "
-             "done 2>/dev/null",
+             "for f in %s/index/*.sst %s/index/MANIFEST*; do dd if=/dev/urandom of=$f bs=1 seek=50 count=40 "
+             "conv=notrunc; done 2>/dev/null",
              fx_dir, fx_dir);
     assert_int_equal(system(cmd), 0);
 }

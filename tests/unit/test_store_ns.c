@@ -251,7 +251,8 @@ static void setattr_changes_what_the_mask_names(void **state)
     (void)state;
     uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0644);
     struct pst_attr before = nx_attr(f), a;
-    struct pst_attr in = {.mode = 0600, .uid = 7, .gid = 8, .size = 12345, .atime_ns = -5, .mtime_ns = 6, .ctime_ns = 7};
+    struct pst_attr in = {
+        .mode = 0600, .uid = 7, .gid = 8, .size = 12345, .atime_ns = -5, .mtime_ns = 6, .ctime_ns = 7};
     assert_int_equal(nx_set(&nx_alice, f, PST_SET_MODE | PST_SET_ATIME | PST_SET_MTIME, &in), 0);
     a = nx_attr(f);
     assert_int_equal(a.mode, S_IFREG | 0600);

@@ -86,7 +86,8 @@ static int child_blocks(void)
         _exit(1);
     memset(block, 'b', 4096);
     crc = crc32c(0, block, 4096);
-    if (pwrite_all(e->data_fd, block, 4096, run.phys * PST_BLOCK) || chunk_edit(NULL, 0, 1, &run, 1, &crc, NULL, NULL, &m))
+    if (pwrite_all(e->data_fd, block, 4096, run.phys * PST_BLOCK) ||
+        chunk_edit(NULL, 0, 1, &run, 1, &crc, NULL, NULL, &m))
         _exit(2);
     eng_data_written(e);
     m->version = 1;
@@ -266,7 +267,8 @@ static void a_file_that_ends_too_early_is_not_all(void **state)
     fd = open(path, O_RDWR);
     /* The last records of the half that is in use: a record of such a key has about 200 bytes. */
     for (int half = 0; half < 2; half++) {
-        uint64_t size = (uint64_t)(lseek(fd, 0, SEEK_END) - LOG_BLOCK) / 2, at = LOG_BLOCK + (uint64_t)half * size, last = 0;
+        uint64_t size = (uint64_t)(lseek(fd, 0, SEEK_END) - LOG_BLOCK) / 2, at = LOG_BLOCK + (uint64_t)half * size,
+                 last = 0;
         struct record r;
         while (pread(fd, &r, sizeof r, (off_t)at) == sizeof r && get_le32(r.magic) == RECORD_MAGIC) {
             last = at;

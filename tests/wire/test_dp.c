@@ -56,8 +56,8 @@ static void print_request(FILE *f, const struct dp_request *q)
     fprintf(f,
             "op=%s flags=%u msgno=%" PRIu64 " tag=%" PRIu64 " cap=%u origin=%u slot=%u seq=%" PRIu64 " ino=%" PRIu64
             " offset=%" PRIu64 " length=%" PRIu64 " version=%" PRIu64 " new_size=%" PRIu64 " meta=",
-            names[q->opcode], q->flags, q->msgno, q->tag, q->cap, q->origin, q->slot, q->seq, q->ino, q->offset, q->length,
-            q->version, q->new_size);
+            names[q->opcode], q->flags, q->msgno, q->tag, q->cap, q->origin, q->slot, q->seq, q->ino, q->offset,
+            q->length, q->version, q->new_size);
     hex(f, q->meta, q->meta_len);
     fprintf(f, " segs=");
     for (unsigned i = 0; i < q->nsegs; i++)
@@ -390,7 +390,8 @@ static const struct dp_request golden_requests[] = {
      .length = 12289,
      .nsegs = 2,
      .seg = {{0x2000, 3, 12288}, {0x7ff, 4, 1}}},
-    {.msgno = 7, .tag = 7, .opcode = DP_PUNCH, .cap = 9, .ino = 77, .origin = 0xabcd, .slot = 127, .seq = 3, .offset = 8192, .length = 4096},
+    {.msgno = 7, .tag = 7, .opcode = DP_PUNCH, .cap = 9, .ino = 77, .origin = 0xabcd, .slot = 127, .seq = 3,
+     .offset = 8192, .length = 4096},
     {.msgno = 8,
      .tag = 8,
      .opcode = DP_READ,

@@ -65,10 +65,13 @@ static void requests_whose_bytes_are_not_in_one_place_are_not_encoded(void **sta
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_EXPORTED | DP_F_INLINE}, -EINVAL},
         {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .length = 9, .flags = DP_F_EXPORTED}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .flags = DP_F_THIRD, .nsegs = 1, .seg = {{7, 1, 0}}}, -EINVAL},
-        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 1, .seg = {{7, 1, 9}}}, -EINVAL},
-        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 2, .seg = {{7, 0, 0}, {0, 1, 9}}},
+        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 1, .seg = {{7, 1, 9}}},
          -EINVAL},
-        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 2, .seg = {{7, 1, 1}, {0, 1, 8}}},
+        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 2,
+          .seg = {{7, 0, 0}, {0, 1, 9}}},
+         -EINVAL},
+        {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 9, .flags = DP_F_THIRD, .nsegs = 2,
+          .seg = {{7, 1, 1}, {0, 1, 8}}},
          -EINVAL},
         {{.msgno = 1,
           .opcode = DP_READ,
@@ -141,8 +144,8 @@ static void numbers_that_an_opcode_has_no_use_for_are_left_out(void **state)
     (void)state;
     assert_true(n >= 1 && n <= 3);
     assert_int_equal(dp_decode_request(mac, buf, dp_join(iov, n, buf), &q), 0);
-    assert_true(q.ino == 5 && q.cap == 3 && !q.offset && !q.length && !q.slot && !q.origin && !q.seq && !q.version && !q.meta_len &&
-                !q.new_size);
+    assert_true(q.ino == 5 && q.cap == 3 && !q.offset && !q.length && !q.slot && !q.origin && !q.seq && !q.version &&
+                !q.meta_len && !q.new_size);
 }
 
 int main(void)

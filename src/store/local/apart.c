@@ -90,7 +90,8 @@ int apart_died(int status, const struct errmsg *m, const char *what)
     if (!WIFSIGNALED(status))
         return fail(m, -EIO, "%s ended early", what);
     if (WTERMSIG(status) == SIGKILL)
-        return fail(m, -ENOMEM, "%s was killed, for lack of memory perhaps: nothing is known; try again with more", what);
+        return fail(m, -ENOMEM, "%s was killed, for lack of memory perhaps: nothing is known; try again with more",
+                    what);
     return fail(m, -EIO, "%s died of signal %d (%s) on what the store holds", what, WTERMSIG(status),
                 strsignal(WTERMSIG(status)));
 }

@@ -20,8 +20,9 @@ struct super {
     uint64_t log_lsn;  /* the flushed index has the records up to this one */
     uint64_t log_seq;  /* where the next record is searched: segment and offset */
     uint64_t log_off;
-    uint64_t run, run_before; /* drawn by each process that writes the store; the one before it. 0: by an older program */
-    uint64_t copy_lsn; /* of the index copy (0: empty): log records after it are kept; COPY_NONE: there is none */
+    uint64_t run;        /* drawn by each process that writes the store; 0: by an older program */
+    uint64_t run_before; /* of the process before */
+    uint64_t copy_lsn;   /* of the index copy (0: empty): log records after it are kept; COPY_NONE: there is none */
 };
 
 enum choice { CHOICE_AUTO, CHOICE_ALWAYS, CHOICE_NEVER };

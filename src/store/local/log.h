@@ -4,8 +4,8 @@
  * it is zeroes. All integers are little-endian.
  *
  *   segment header   magic u32, version u32, uuid[16], seq u64, first lsn u64, crc u32 (of what is before it)
- *   record           magic u32, kind u32, store tag u64, seq u64, lsn u64, durable u64, length u32, crc u32, 8 zero bytes,
- *                    payload
+ *   record           magic u32, kind u32, store tag u64, seq u64, lsn u64, durable u64, length u32, crc u32,
+ *                    8 zero bytes, payload
  *
  * seq numbers the uses of segments, so that what an earlier use left behind never passes. `durable` is the last LSN
  * that was known to be on disk when the record was written: the proof that records up to there were acknowledged.

@@ -166,8 +166,8 @@ static int check_strays(struct nsck *s, enum key_space space)
         if (klen < 9)
             ck_problem(s, "index: a key of space '%c' is too short", (char)space);
         else if (!cont_known(s, id))
-            ck_problem(s, "index: keys of space '%c' belong to container number %llu, which does not exist", (char)space,
-                       (unsigned long long)id);
+            ck_problem(s, "index: keys of space '%c' belong to container number %llu, which does not exist",
+                       (char)space, (unsigned long long)id);
         if (id == UINT64_MAX)
             return 0;
         from = key_begin(space);

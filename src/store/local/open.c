@@ -25,7 +25,8 @@ static int parse_number(const struct pst_option *o, uint64_t max, uint64_t *ret,
 {
     uint64_t v;
     if (parse_uint(o->value, &v) || v > max)
-        return fail(m, -EINVAL, "%s=%s: a number from 0 to %llu is expected", o->key, o->value, (unsigned long long)max);
+        return fail(m, -EINVAL, "%s=%s: a number from 0 to %llu is expected", o->key, o->value,
+                    (unsigned long long)max);
     *ret = v;
     return 0;
 }
@@ -67,7 +68,8 @@ static int parse_option(const struct pst_option *o, struct eng_opts *ret, const 
         r = parse_number(o, CACHE_MB_MAX, &n, m);
         ret->cache_mb = r ? ret->cache_mb : (uint32_t)n;
     } else {
-        r = fail(m, -EINVAL, "unknown option %s: io, direct, create, size, sync_ms, cache_mb, readonly, recent are known", o->key);
+        r = fail(m, -EINVAL,
+                 "unknown option %s: io, direct, create, size, sync_ms, cache_mb, readonly, recent are known", o->key);
     }
     return r;
 }
@@ -87,7 +89,8 @@ static int replay(struct engine *e, bool made, const struct errmsg *m)
                     (unsigned long long)e->super.log_lsn, e->dir);
     if (!made && (!e->super.clean || e->opt.rebuild_index)) {
         if (e->opt.readonly && e->opt.check_to)
-            return fail(m, -EROFS, "%s was not stopped cleanly, and is on a read-only file system: mount that for writing",
+            return fail(m, -EROFS,
+                        "%s was not stopped cleanly, and is on a read-only file system: mount that for writing",
                         e->dir);
         if (e->opt.readonly)
             return fail(m, -EROFS, "%s was not stopped cleanly: open it once for writing, or run `penstock check %s`",

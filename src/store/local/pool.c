@@ -116,8 +116,8 @@ static int pool_commit(struct engine *e, const struct pst_ctx *ctx, const struct
 static int create_locked(struct engine *e, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                          struct pst_pool_info *ret)
 {
-    struct pst_pool_info info = {
-        .quota_bytes = in->quota_bytes, .uid = in->uid, .gid = in->gid, .mode = in->mode ? in->mode : POOL_DEFAULT_MODE};
+    struct pst_pool_info info = {.quota_bytes = in->quota_bytes, .uid = in->uid, .gid = in->gid,
+                                 .mode = in->mode ? in->mode : POOL_DEFAULT_MODE};
     struct wbuf seen = {0};
     int r = reply_seen(e, ctx, REPLY_POOL_CREATE, &seen);
 

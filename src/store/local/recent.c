@@ -82,7 +82,8 @@ static bool read_header(struct engine *e, int fd, struct header *ret)
 }
 
 /* Queues the records of one half that go on where *last ends. -ESTALE: the log, which ends at `end`, is another one. */
-static int follow(struct engine *e, const struct header *h, const uint8_t *p, uint64_t end, struct wbuf *q, uint64_t *last)
+static int follow(struct engine *e, const struct header *h, const uint8_t *p, uint64_t end, struct wbuf *q,
+                  uint64_t *last)
 {
     uint64_t size = get_le32(h->half), off = 0, lsn = 0;
     struct record r;
@@ -90,9 +91,9 @@ static int follow(struct engine *e, const struct header *h, const uint8_t *p, ui
         uint32_t len;
         memcpy(&r, p + off, sizeof r);
         len = get_le32(r.len);
-        if (get_le32(r.magic) != RECORD_MAGIC || get_le64(r.tag) != e->wal->tag || get_le64(r.seq) != get_le64(h->seq) ||
-            len > size - off - sizeof r || get_le32(r.crc) != record_crc(&r, p + off + sizeof r, len) ||
-            (lsn && get_le64(r.lsn) != lsn + 1))
+        if (get_le32(r.magic) != RECORD_MAGIC || get_le64(r.tag) != e->wal->tag ||
+            get_le64(r.seq) != get_le64(h->seq) || len > size - off - sizeof r ||
+            get_le32(r.crc) != record_crc(&r, p + off + sizeof r, len) || (lsn && get_le64(r.lsn) != lsn + 1))
             return 0;
         lsn = get_le64(r.lsn);
         if (get_le64(r.durable) > end)
@@ -115,8 +116,8 @@ static void cut(struct engine *e, struct wbuf *q, uint64_t *last)
         struct record h;
         memcpy(&h, q->data + at, sizeof h);
         if (!recent_blocks_there(e, q->data + at + sizeof h, get_le32(h.len))) {
-            log_warn("%s/" FILE_NAME ": the data of record %llu is not on the disk: it and what follows is lost", e->dir,
-                     (unsigned long long)get_le64(h.lsn));
+            log_warn("%s/" FILE_NAME ": the data of record %llu is not on the disk: it and what follows is lost",
+                     e->dir, (unsigned long long)get_le64(h.lsn));
             *last = get_le64(h.lsn) - 1;
             q->len = at;
             return;
@@ -199,7 +200,8 @@ static bool is_ours(struct engine *e, int fd, struct header *ret, bool *ret_brok
         pread_all(fd, &broken, sizeof broken, BROKEN_OFFSET))
         return false;
     run = get_le64(ret->run);
-    if (run != e->super.run && run != e->super.run_before) { /* before: it died between the superblock and its own file */
+    /* run_before: it died between the superblock and its own file */
+    if (run != e->super.run && run != e->super.run_before) {
         log_warn("%s/" FILE_NAME " is of another copy of the store: not read", e->dir);
         return false;
     }
@@ -265,8 +267,8 @@ int recent_start(struct engine *e)
         close(c->fd);
     c->fd = -1;
     if (e->opt.recent)
-        log_warn("%s/" FILE_NAME ": %s: if this process is killed, clients lose changes that they have not synced", e->dir,
-                 err_text(r));
+        log_warn("%s/" FILE_NAME ": %s: if this process is killed, clients lose changes that they have not synced",
+                 e->dir, err_text(r));
     unlinkat(e->dir_fd, NEW_NAME, 0);
     /* One that is there must not be taken for this process's later. */
     return unlinkat(e->dir_fd, FILE_NAME, 0) && errno != ENOENT ? -errno : 0;
@@ -330,7 +332,8 @@ void recent_add(struct engine *e, uint64_t lsn, const void *payload, size_t len)
                        .seq = put_le64(c->seq), .lsn = put_le64(lsn), .durable = put_le64(sync_durable(e)),
                        .len = put_le32((uint32_t)len)};
     uint64_t total = record_bytes((uint32_t)len);
-    struct iovec iov[3] = {{&h, sizeof h}, {(void *)(uintptr_t)payload, len}, {(void *)(uintptr_t)zero, total - sizeof h - len}};
+    struct iovec iov[3] = {
+        {&h, sizeof h}, {(void *)(uintptr_t)payload, len}, {(void *)(uintptr_t)zero, total - sizeof h - len}};
     ssize_t n;
     if (c->fd < 0 || c->broken)
         return;

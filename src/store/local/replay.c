@@ -111,13 +111,14 @@ static int check_hole(struct reader *rd)
         r = read_segment(rd, i);
         if (r)
             return r;
-        for (uint64_t off = i == rd->at ? align_up(rd->off, LOG_BLOCK) : 0; off < rd->e->super.segment; off += LOG_BLOCK) {
+        for (uint64_t off = i == rd->at ? align_up(rd->off, LOG_BLOCK) : 0; off < rd->e->super.segment;
+             off += LOG_BLOCK) {
             /* The first record of a segment follows its header. */
             if (!record_at(rd, off, s->damaged ? 0 : s->seq, &v) || v.durable < rd->expected)
                 continue;
             return fail(rd->m, -EBADMSG,
-                        "%s: log/%08x is damaged at byte %llu: record %llu is gone, which was acknowledged; run `penstock "
-                        "check --rebuild-index %s`, or restore a backup",
+                        "%s: log/%08x is damaged at byte %llu: record %llu is gone, which was acknowledged; run "
+                        "`penstock check --rebuild-index %s`, or restore a backup",
                         rd->e->dir, w->used[rd->at]->name, (unsigned long long)rd->off,
                         (unsigned long long)rd->expected, rd->e->dir);
         }
@@ -198,9 +199,10 @@ int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const str
     struct reader rd = {.e = e, .m = m, .applied = applied, .expected = applied + 1};
     int r;
     if (applied < e->super.log_lsn && !e->opt.rebuild_index)
-        return fail(m, -ESTALE, "%s: the index is older than the log: it ends at record %llu, the checkpoint at %llu; run "
-                                "`penstock check --rebuild-index %s`", e->dir, (unsigned long long)applied,
-                    (unsigned long long)e->super.log_lsn, e->dir);
+        return fail(m, -ESTALE,
+                    "%s: the index is older than the log: it ends at record %llu, the checkpoint at %llu; run "
+                    "`penstock check --rebuild-index %s`",
+                    e->dir, (unsigned long long)applied, (unsigned long long)e->super.log_lsn, e->dir);
     if (posix_memalign((void **)&rd.buf, LOG_BLOCK, e->super.segment))
         return -ENOMEM;
     if (find_start(&rd)) {
@@ -211,8 +213,10 @@ int wal_replay(struct engine *e, uint64_t applied, uint64_t *ret_last, const str
             any |= !w->used[i]->damaged;
         rd.at = 0;
         if (any)
-            r = fail(m, -ESTALE, "%s: the index is older than the log: records from %llu on are missing; run `penstock check "
-                                 "--rebuild-index %s`", e->dir, (unsigned long long)rd.expected, e->dir);
+            r = fail(m, -ESTALE,
+                     "%s: the index is older than the log: records from %llu on are missing; run `penstock check "
+                     "--rebuild-index %s`",
+                     e->dir, (unsigned long long)rd.expected, e->dir);
         else
             r = check_hole(&rd); /* only damaged segments, if any */
     }

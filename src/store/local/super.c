@@ -216,8 +216,10 @@ static int lock_store(struct engine *e, const struct errmsg *m)
         e->lock_fd = openat(e->dir_fd, "lock", O_RDONLY | O_CLOEXEC);
     }
     if (e->lock_fd < 0 && errno == EROFS)
-        return fail(m, -EROFS, "%s is on a read-only file system: mount it for writing, or only read what the store has, with "
-                               "its option readonly=1", e->dir);
+        return fail(m, -EROFS,
+                    "%s is on a read-only file system: mount it for writing, or only read what the store has, with "
+                    "its option readonly=1",
+                    e->dir);
     if (e->lock_fd < 0)
         return fail(m, -errno, "%s/lock cannot be opened: %s", e->dir, err_text(errno));
     if (flock(e->lock_fd, (e->opt.readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
@@ -343,7 +345,8 @@ int sync_parent(int dir_fd)
     return fd < 0 || fsync(fd) ? -errno : 0;
 }
 
-#define MAKE_ONE " (penstock pool create 'local:DIRECTORY?POOL', or the option create=1, makes a store in an empty folder)"
+#define MAKE_ONE \
+    " (penstock pool create 'local:DIRECTORY?POOL', or the option create=1, makes a store in an empty folder)"
 
 static int open_folder(struct engine *e, const struct errmsg *m)
 {
@@ -371,7 +374,8 @@ int super_open(struct engine *e, bool *ret_new, const struct errmsg *m)
         if (!half && folder_used(e) != 0)
             return fail(m, -ENOTEMPTY, "%s is neither a store nor empty", e->dir);
         if (!e->opt.create)
-            return fail(m, -ENOENT, "%s: a store was being made here and is not complete: create=1 makes it anew", e->dir);
+            return fail(m, -ENOENT, "%s: a store was being made here and is not complete: create=1 makes it anew",
+                        e->dir);
         made = true;
     }
     r = lock_store(e, m);

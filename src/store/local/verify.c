@@ -77,7 +77,8 @@ int verify_index_apart(struct engine *e, const struct errmsg *m)
     if (r < 0)
         return fail(m, r, "%s: the index cannot be verified: fork: %s", e->dir, err_text(r));
     if (r == 1) {
-        snprintf(what, sizeof what, "%.200s is not opened: the verification of its index after an unclean stop", e->dir);
+        snprintf(what, sizeof what, "%.200s is not opened: the verification of its index after an unclean stop",
+                 e->dir);
         return apart_died(status, m, what);
     }
     if (v.damaged)

@@ -23,8 +23,9 @@ struct fuse_mount_opts {
     /* How long the kernel may use attributes and names without asking again; negative: 1 s. */
     double attr_timeout, entry_timeout;
     uint32_t max_threads;      /* that serve requests; 0: 16; at most 256 */
-    const char *mount_options; /* "a,b=c": noexec, nosuid, suid, nodev, dev, noatime, dirsync, sync, fsname=, subtype= */
-    const char *log_file;      /* in the background; NULL: syslog */
+    /* "a,b=c": noexec, nosuid, suid, nodev, dev, noatime, dirsync, sync, fsname=, subtype= */
+    const char *mount_options;
+    const char *log_file; /* in the background; NULL: syslog */
 };
 /* A default for each field: background, supervised, durable close, 1 s. */
 void fuse_mount_opts_init(struct fuse_mount_opts *o);

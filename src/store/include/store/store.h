@@ -84,7 +84,8 @@ struct pst_far {
         uint64_t addr, key;
         uint32_t len;
     } seg[PST_FAR_SEGS]; /* in all op->length */
-    bool settled; /* out: the store does not reach for the memory (any more); else it may, though the operation has failed */
+    bool settled; /* out: the store does not reach for the memory (any more); else it may, though the operation has
+                     failed */
 };
 
 /*
