@@ -128,6 +128,41 @@ static int compat_query_port(struct ibv_context *c, uint8_t port, struct _compat
     return (ibv_query_port)(c, port, ret);
 }
 
+static const struct ibv_context_ops context_ops = {
+    ._compat_query_device = vb_query_device,
+    ._compat_query_port = compat_query_port,
+    ._compat_alloc_pd = no_compat,
+    ._compat_dealloc_pd = no_compat,
+    ._compat_reg_mr = no_compat,
+    ._compat_rereg_mr = no_compat,
+    ._compat_dereg_mr = no_compat,
+    .alloc_mw = vb_alloc_mw,
+    .bind_mw = vb_bind_mw,
+    .dealloc_mw = vb_dealloc_mw,
+    ._compat_create_cq = no_compat,
+    .poll_cq = vb_poll_cq,
+    .req_notify_cq = vb_req_notify_cq,
+    ._compat_cq_event = no_compat,
+    ._compat_resize_cq = no_compat,
+    ._compat_destroy_cq = no_compat,
+    ._compat_create_srq = no_compat,
+    ._compat_modify_srq = no_compat,
+    ._compat_query_srq = no_compat,
+    ._compat_destroy_srq = no_compat,
+    .post_srq_recv = vb_post_srq_recv,
+    ._compat_create_qp = no_compat,
+    ._compat_query_qp = no_compat,
+    ._compat_modify_qp = no_compat,
+    ._compat_destroy_qp = no_compat,
+    .post_send = vb_post_send,
+    .post_recv = vb_post_recv,
+    ._compat_create_ah = no_compat,
+    ._compat_destroy_ah = no_compat,
+    ._compat_attach_mcast = no_compat,
+    ._compat_detach_mcast = no_compat,
+    ._compat_async_event = no_compat,
+};
+
 void vb_fill_ops(struct verbs_context *v)
 {
     v->sz = sizeof *v;
@@ -168,40 +203,7 @@ void vb_fill_ops(struct verbs_context *v)
     v->create_srq_ex = vb_create_srq_ex;
     v->open_xrcd = vb_open_xrcd;
     v->close_xrcd = vb_close_xrcd;
-    v->context.ops = (struct ibv_context_ops){
-        ._compat_query_device = vb_query_device,
-        ._compat_query_port = compat_query_port,
-        ._compat_alloc_pd = no_compat,
-        ._compat_dealloc_pd = no_compat,
-        ._compat_reg_mr = no_compat,
-        ._compat_rereg_mr = no_compat,
-        ._compat_dereg_mr = no_compat,
-        .alloc_mw = vb_alloc_mw,
-        .bind_mw = vb_bind_mw,
-        .dealloc_mw = vb_dealloc_mw,
-        ._compat_create_cq = no_compat,
-        .poll_cq = vb_poll_cq,
-        .req_notify_cq = vb_req_notify_cq,
-        ._compat_cq_event = no_compat,
-        ._compat_resize_cq = no_compat,
-        ._compat_destroy_cq = no_compat,
-        ._compat_create_srq = no_compat,
-        ._compat_modify_srq = no_compat,
-        ._compat_query_srq = no_compat,
-        ._compat_destroy_srq = no_compat,
-        .post_srq_recv = vb_post_srq_recv,
-        ._compat_create_qp = no_compat,
-        ._compat_query_qp = no_compat,
-        ._compat_modify_qp = no_compat,
-        ._compat_destroy_qp = no_compat,
-        .post_send = vb_post_send,
-        .post_recv = vb_post_recv,
-        ._compat_create_ah = no_compat,
-        ._compat_destroy_ah = no_compat,
-        ._compat_attach_mcast = no_compat,
-        ._compat_detach_mcast = no_compat,
-        ._compat_async_event = no_compat,
-    };
+    v->context.ops = context_ops;
 }
 
 /* ---- the end of a context ---- */
