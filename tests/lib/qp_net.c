@@ -102,6 +102,8 @@ static uint64_t through_queue(struct qpnet *n, int to, uint32_t len, uint64_t at
     return n->busy[to];
 }
 
+#define QPNET_RUN 16
+
 static void launch(struct qpnet *n, int to, const struct qp_tx *tx, const uint8_t *bytes, uint32_t len)
 {
     struct qpnet_pkt *p;
@@ -178,15 +180,46 @@ void qpnet_flush(struct qpnet *n)
     }
 }
 
+/* As the device does: those that are due and follow p, which are removed. Returns how many were taken, p with them. */
+static uint32_t deliver_run(struct qpnet *n, const struct qpnet_pkt *p, const struct qp_rx *rx)
+{
+    struct qpnet_pkt *after[QPNET_RUN];
+    const uint8_t *payload[QPNET_RUN] = {rx->pkt.payload};
+    uint32_t max = qp_engine_rx_room(n->e[p->to], rx, QPNET_RUN), k = 1, took;
+
+    while (k < max && n->heap_n && n->heap[0]->at <= n->now) {
+        struct qpnet_pkt *q = n->heap[0];
+        if (q->to != p->to || q->ce != p->ce || q->len != p->len || memcmp(&q->path, &p->path, sizeof q->path) ||
+            !wire_head_follows(p->bytes, q->bytes, k))
+            break;
+        payload[k] = q->bytes + WIRE_BTH_BYTES;
+        after[k++] = pop(n);
+    }
+    took = max ? qp_engine_rx_run(n->e[p->to], n->now, rx, payload, k) : 0;
+    if (took && took != k)
+        abort();
+    for (uint32_t i = 1; i < k; i++) {
+        if (took)
+            free(after[i]);
+        else
+            push(n, after[i]);
+    }
+    return took;
+}
+
 static void deliver(struct qpnet *n, const struct qpnet_pkt *p)
 {
     struct qp_rx rx = {.path = p->path, .ecn_ce = p->ce};
+    uint32_t took;
 
-    n->delivered++;
     if (wire_decode(p->bytes, p->len, &rx.pkt) < 0)
         abort();
     rx.pkt.far = p->path.port_id == QPNET_FAR;
-    qp_engine_rx(n->e[p->to], n->now, &rx);
+    took = n->runs ? deliver_run(n, p, &rx) : 0;
+    n->delivered += took ? took : 1;
+    n->joined += took ? took - 1 : 0;
+    if (!took)
+        qp_engine_rx(n->e[p->to], n->now, &rx);
 }
 
 bool qpnet_step(struct qpnet *n, uint64_t until)

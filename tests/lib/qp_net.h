@@ -29,6 +29,7 @@ struct qpnet_pkt {
 struct qpnet {
     struct rng rng;
     uint64_t now, seq, sent, delivered;
+    uint64_t joined; /* delivered together with the packet before */
     struct qpnet_link link;
     struct qp_engine *e[QPNET_NODES];
     uint64_t busy[QPNET_NODES]; /* until when the receiver's queue drains */
@@ -39,6 +40,7 @@ struct qpnet {
     bool (*filter)(void *ctx, int from, const struct qp_tx *tx);
     void *filter_ctx;
     int batch; /* packets per qp_engine_tx; 0: 16 */
+    bool runs; /* packets that follow one another in the middle of a message are given to the engine together */
 };
 
 void qpnet_init(struct qpnet *n, uint64_t seed);

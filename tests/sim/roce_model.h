@@ -94,7 +94,7 @@ struct rm {
 void rm_run(uint64_t seed);
 /* What all programs did together, to see that they reach what they should. */
 struct rm_totals {
-    uint64_t xrc, moved, ops, failed, packets, retransmits, timeouts, rnr, naks, sacks, dups, dead;
+    uint64_t xrc, moved, ops, failed, packets, retransmits, timeouts, rnr, naks, sacks, dups, dead, joined;
 };
 extern struct rm_totals rm_totals;
 

@@ -310,6 +310,7 @@ void rm_build(struct rm *m)
         l->mark = one_in(m, 2) ? 0 : (double)below(m, 200) / 1000;
     }
     m->net.batch = 1 + (int)below(m, 20);
+    m->net.runs = m->seed & 1;
     for (int i = 0; i < m->nnodes; i++)
         build_node(m, &m->node[i]);
     for (int i = 0; i < m->nconns; i++)

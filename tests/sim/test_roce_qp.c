@@ -335,6 +335,7 @@ static void check_memory(struct rm *m)
 
 static void count(struct rm *m)
 {
+    rm_totals.joined += m->net.joined;
     for (int i = 0; i < m->nnodes; i++) {
         struct uroce_counters c;
         qp_engine_counters(m->node[i].e, &c);
@@ -377,13 +378,14 @@ static void random_programs_complete_exactly_once_with_the_right_bytes(void **st
     printf("%llu connections by XRC, %llu that moved; %llu requests, %llu failed, %llu connections lost; %llu packets, "
            "%llu sent again, %llu time-outs, %llu RNR "
            "NAKs, "
-           "%llu sequence NAKs, %llu selective acknowledgements, %llu duplicates\n",
+           "%llu sequence NAKs, %llu selective acknowledgements, %llu duplicates, %llu taken with the one before\n",
            (unsigned long long)t->xrc, (unsigned long long)t->moved, (unsigned long long)t->ops,
            (unsigned long long)t->failed, (unsigned long long)t->dead, (unsigned long long)t->packets,
            (unsigned long long)t->retransmits, (unsigned long long)t->timeouts, (unsigned long long)t->rnr,
-           (unsigned long long)t->naks, (unsigned long long)t->sacks, (unsigned long long)t->dups);
+           (unsigned long long)t->naks, (unsigned long long)t->sacks, (unsigned long long)t->dups,
+           (unsigned long long)t->joined);
     if (s.many)
-        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved);
+        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved && t->joined);
 }
 
 int main(void)

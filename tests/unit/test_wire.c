@@ -448,9 +448,32 @@ static void headers_are_read_without_their_payload(void **state)
     }
 }
 
+static void a_head_follows_another_if_the_psn_alone_is_further(void **state)
+{
+    uint8_t first[WIRE_HEAD_MAX], next[WIRE_HEAD_MAX];
+    struct wire_pkt p = {.opcode = WIRE_RC_WRITE_MIDDLE, .pkey = 0xffff, .dest_qp = 0x123456, .payload_len = 1024};
+
+    (void)state;
+    p.psn = psn_make(0xfffffe); /* it wraps */
+    assert_int_equal(wire_encode_head(&p, first, sizeof first), WIRE_BTH_BYTES);
+    memcpy(next, first, sizeof next);
+    wire_head_psn(next, psn_make(3));
+    assert_true(wire_head_follows(first, next, 5));
+    assert_false(wire_head_follows(first, next, 4));
+    assert_false(wire_head_follows(first, next, 6));
+    assert_true(wire_head_follows(first, first, 0));
+    for (size_t i = 0; i < WIRE_BTH_BYTES; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            next[i] ^= (uint8_t)(1 << bit);
+            assert_false(wire_head_follows(first, next, 5));
+            next[i] ^= (uint8_t)(1 << bit);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_head_follows_another_if_the_psn_alone_is_further),
         cmocka_unit_test(every_opcode_has_the_bytes_of_its_headers),
         cmocka_unit_test(properties_of_an_opcode_are_those_of_its_name),
         cmocka_unit_test(a_packet_comes_out_as_it_went_in),

@@ -28,7 +28,8 @@
 
 #define DEV_ADDRESSES_MAX UROCE_GIDS_MAX
 #define DEV_BURST         64        /* packets taken from the engine or a port at once */
-#define DEV_BURST_MIN     16        /* so many received at once are a stream */
+#define DEV_RUN_BYTES     16384     /* packets that are checked, then copied: they stay in the core's first cache */
+#define DEV_BURST_MIN     16        /* so many received or sent at once are a stream */
 #define DEV_LINGER_NS     100000u   /* so long the helper thread waits awake for more of one, */
 #define DEV_LINGER_MAX_NS 1000000u  /* and looks for other work after that */
 #define DEV_ROUNDS        16        /* bursts of one drive: then others may have the device */
@@ -177,7 +178,8 @@ struct uroce_device {
     uint64_t fork_generation;
 
     /* drive.c */
-    atomic_uint bursts;          /* drives that received a good part of a run */
+    uint64_t sent;               /* packets; dev->lock */
+    atomic_uint bursts;          /* drives that received or sent a good part of a run */
     unsigned bursts_lingered;    /* the helper's own */
     atomic_uint received;        /* packets */
     uint64_t looked_ns, cold_ns; /* when ports were last looked at, and those that are idle; lock */

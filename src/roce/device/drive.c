@@ -77,6 +77,7 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
 {
     bool more = false;
     int got = 0;
+    uint64_t sent = dev->sent;
     answer_bells(dev, now);
     if (hand == DEV_POST) /* before the look for packets, which takes its time */
         dev_acks_send(dev, now, hand, 0);
@@ -95,8 +96,6 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
         atomic_fetch_add_explicit(&dev->received, (unsigned)got, memory_order_relaxed);
     else if (hand == DEV_WOKEN && dev->nlinks)
         atomic_store(&dev->links_ready, true); /* what woke may have been no packet */
-    if (got >= DEV_BURST_MIN)
-        atomic_fetch_add_explicit(&dev->bursts, 1, memory_order_relaxed);
     if (dev->holder.slot)
         dev_rx_held(dev, now);
     more |= dev_cm_in(dev, now);
@@ -106,6 +105,8 @@ bool dev_work(struct uroce_device *dev, uint64_t now, enum dev_hand hand)
         qp_engine_tick(dev->engine, now);
     dev_hello_tick(dev, now);
     more |= dev_acks_send(dev, now, hand, got);
+    if (got >= DEV_BURST_MIN || dev->sent - sent >= DEV_BURST_MIN)
+        atomic_fetch_add_explicit(&dev->bursts, 1, memory_order_relaxed);
     dev_cm_out(dev, now);
     return more;
 }

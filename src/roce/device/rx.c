@@ -10,12 +10,11 @@ static bool same_addr(const struct port_addr *a, const struct port_addr *b)
 
 /*
  * A packet over UDP/IPv4 has an id that the socket does not show: the ids of a uroce peer's segments are tried, then
- * any id is solved for (a plain RoCE peer). docs/roce.md says what each check is worth.
+ * any id is solved for (a plain RoCE peer). docs/roce.md says what each check is worth. An enum wire_icrc_check, or
+ * -EILSEQ.
  */
-static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct port_rx *r)
+static int icrc_check(struct uroce_device *dev, struct dev_port *p, const struct port_rx *r)
 {
-    if (p->caps.no_icrc)
-        return true;
     struct dev_rx_run *run = &p->rx_runs[r->len / 4 % ARRAY_SIZE(p->rx_runs)];
     if (run->icrc.pkt_bytes != r->len || !same_addr(&run->from, &r->from) || !same_addr(&run->to, &r->to)) {
         struct wire_flow f;
@@ -25,13 +24,25 @@ static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct p
         run->to = r->to;
     }
     struct wire_icrc_ids ids = {.known = r->ipv4_id_known, .id = r->ipv4_id, .set = PORT_SEGS_MAX, .solve = true};
-    int check = wire_icrc_run_verify(&run->icrc, &ids, r->data, NULL);
-    if (check < 0)
-        return false;
+    return wire_icrc_run_verify(&run->icrc, &ids, r->data, NULL);
+}
+
+static void count_check(struct uroce_device *dev, int check)
+{
     if (check == WIRE_ICRC_SOLVED)
         dev->counters.icrc_solved++;
     else
         dev->counters.icrc_full++;
+}
+
+static bool icrc_ok(struct uroce_device *dev, struct dev_port *p, const struct port_rx *r)
+{
+    if (p->caps.no_icrc)
+        return true;
+    int check = icrc_check(dev, p, r);
+    if (check < 0)
+        return false;
+    count_check(dev, check);
     return true;
 }
 
@@ -75,30 +86,32 @@ static bool may_come_by(struct uroce_device *dev, const struct dev_link *l, uint
     return qpn == WIRE_QPN_GSI || (qp && qp->link == l);
 }
 
-void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now)
+/* A packet that may be given to the engine; false: it was dropped. */
+static bool open_packet(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r,
+                        struct qp_rx *ret)
 {
     const struct dev_link *link = dev_link_of(dev, port_id);
-    struct qp_rx rx; /* its headers are filled by decoding */
-    rx.ecn_ce = (r->traffic_class & 3) == 3;
-    rx.copy = r->copy;
-    rx.copy_ctx = r->copy_ctx;
-    int n = r->copy ? wire_decode_far(r->data, r->len, r->remote_len, &rx.pkt) : wire_decode(r->data, r->len, &rx.pkt);
+    ret->ecn_ce = (r->traffic_class & 3) == 3;
+    ret->copy = r->copy;
+    ret->copy_ctx = r->copy_ctx;
+    int n = r->copy ? wire_decode_far(r->data, r->len, r->remote_len, &ret->pkt)
+                    : wire_decode(r->data, r->len, &ret->pkt);
     if (n < 0) {
         dev->counters.drop_malformed++;
-        return;
+        return false;
     }
     if (!icrc_ok(dev, p, r)) {
         dev->counters.drop_icrc++;
-        return;
+        return false;
     }
-    if (link && !may_come_by(dev, link, rx.pkt.dest_qp)) {
+    if (link && !may_come_by(dev, link, ret->pkt.dest_qp)) {
         dev->counters.drop_source++;
-        return;
+        return false;
     }
-    if (!path_slots(dev, &rx))
-        return;
-    rx.pkt.far = link != NULL;
-    rx.path = (struct qp_path){
+    if (!path_slots(dev, ret))
+        return false;
+    ret->pkt.far = link != NULL;
+    ret->path = (struct qp_path){
         .local = r->to.gid,
         .remote = r->from.gid,
         .udp_sport = r->from.udp_port,
@@ -106,7 +119,68 @@ void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, con
         .hop_limit = r->hop_limit,
         .port_id = port_id,
     };
-    qp_engine_rx(dev->engine, now, &rx);
+    return true;
+}
+
+void dev_take(struct uroce_device *dev, struct dev_port *p, uint8_t port_id, const struct port_rx *r, uint64_t now)
+{
+    struct qp_rx rx; /* its headers are filled by decoding */
+    if (open_packet(dev, p, port_id, r, &rx))
+        qp_engine_rx(dev->engine, now, &rx);
+}
+
+static bool alike(const struct port_rx *a, const struct port_rx *b)
+{
+    return a->len == b->len && !b->copy && a->traffic_class == b->traffic_class && a->hop_limit == b->hop_limit &&
+           same_addr(&a->from, &b->from) && same_addr(&a->to, &b->to);
+}
+
+/*
+ * The packet that was opened, with those that follow it in the middle of its message: as many as the engine has room
+ * for, are alike, and have the right ICRC, which is known of each before any is given to the engine. Returns how many
+ * were taken; 0: it is no such packet.
+ */
+static uint32_t take_run(struct uroce_device *dev, struct dev_port *p, const struct port_rx *r, int n,
+                         const struct qp_rx *rx, uint64_t now)
+{
+    const uint8_t *payload[DEV_BURST];
+    int checks[DEV_BURST];
+    uint32_t max = (uint32_t)min_u64((uint64_t)n, 1 + DEV_RUN_BYTES / r->len), k;
+    if (max < 2 || p->caps.no_icrc || dev->path_slot_qps || rx->pkt.ackreq)
+        return 0;
+    max = qp_engine_rx_room(dev->engine, rx, max);
+    if (max < 2)
+        return 0;
+    payload[0] = rx->pkt.payload;
+    for (k = 1; k < max; k++) {
+        if (!alike(&r[0], &r[k]) || !wire_head_follows(r[0].data, r[k].data, k) ||
+            (checks[k] = icrc_check(dev, p, &r[k])) < 0)
+            break;
+        payload[k] = r[k].data + WIRE_BTH_BYTES;
+    }
+    k = qp_engine_rx_run(dev->engine, now, rx, payload, k);
+    for (uint32_t i = 1; i < k; i++)
+        count_check(dev, checks[i]);
+    return k;
+}
+
+/* Packets [0, n) of one port. */
+static void take(struct uroce_device *dev, int index, const struct port_rx *r, int n, uint64_t now)
+{
+    struct dev_port *p = &dev->ports[index];
+    struct qp_rx rx;
+    for (int i = 0; i < n;) {
+        if (!open_packet(dev, p, (uint8_t)index, &r[i], &rx)) {
+            i++;
+            continue;
+        }
+        uint32_t took = take_run(dev, p, r + i, n - i, &rx, now);
+        if (!took) {
+            qp_engine_rx(dev->engine, now, &rx);
+            took = 1;
+        }
+        i += (int)took;
+    }
 }
 
 int dev_rx(struct uroce_device *dev, int index, uint64_t now)
@@ -114,8 +188,7 @@ int dev_rx(struct uroce_device *dev, int index, uint64_t now)
     int n = port_recv(dev->ports[index].port, now, dev->rx, DEV_BURST);
     if (n > 0)
         dev->ports[index].used_ns = now;
-    for (int i = 0; i < n; i++)
-        dev_take(dev, &dev->ports[index], (uint8_t)index, &dev->rx[i], now);
+    take(dev, index, dev->rx, n, now);
     return n;
 }
 

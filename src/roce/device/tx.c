@@ -365,6 +365,7 @@ bool dev_tx(struct uroce_device *dev, uint64_t now)
             dev->tx[i + 1].follows = false; /* what it followed is left out */
     }
     dev->scratch->npkts = ready;
+    dev->sent += (uint64_t)ready;
     for (int i = 0; i < ready && i < COPY_AHEAD; i++)
         fetch(&dev->tx[i]);
     for (int from = 0, to; from < ready; from = to) {

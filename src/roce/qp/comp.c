@@ -356,42 +356,55 @@ static bool drain(struct qp *qp, uint64_t now)
     return true;
 }
 
-/* The packet that most are: of the middle of a READ's answer, and awaited. As resp.c's. */
-static bool middle(struct qp *qp, uint64_t now, const struct qp_rx *rx)
+/* Packets as most are: of the middle of a READ's answer, and awaited. */
+uint32_t comp_room(struct qp *qp, const struct qp_rx *rx, uint32_t max, uint8_t **ret_dst)
 {
-    struct requester *r = &qp->req;
+    const struct requester *r = &qp->req;
     const struct wire_pkt *p = &rx->pkt;
     const struct rd_part *part = &r->rd[r->rd_head];
     const struct sq_wqe *w;
-    uint32_t off;
-    uint8_t *dst;
+    uint32_t off, of_part;
 
     if (p->opcode != WIRE_RC_READ_RESP_MIDDLE || p->psn.v != r->una.v || r->una.v == r->next.v || !r->rd_count ||
         r->reorder.count || qp->slots || rx->copy || p->payload_len != qp->mtu)
-        return false;
+        return 0;
     w = oldest(qp);
     off = psn_dist(r->una, w->first);
-    if (w->opcode != UROCE_WR_RDMA_READ || w->nsge != 1 || off + 1 >= w->npkts ||
-        psn_dist(r->una, part->first) + 1 >= part->npkts)
-        return false;
-    dst = mem_local(qp->pd, w->sge[0].lkey, w->sge[0].addr + (uint64_t)off * qp->mtu, qp->mtu, true);
-    if (!dst)
-        return false;
+    of_part = psn_dist(r->una, part->first);
+    if (w->opcode != UROCE_WR_RDMA_READ || w->nsge != 1 || off + 1 >= w->npkts || of_part + 1 >= part->npkts)
+        return 0;
+    /* The last of the READ and that of the part are others. */
+    max = (uint32_t)min_u64(max, min_u64(w->npkts - off, part->npkts - of_part) - 1);
+    *ret_dst = mem_local(qp->pd, w->sge[0].lkey, w->sge[0].addr + (uint64_t)off * qp->mtu,
+                         (uint64_t)max * qp->mtu, true);
+    return *ret_dst ? max : 0;
+}
+
+uint32_t comp_run(struct qp *qp, uint64_t now, const struct qp_rx *rx, const uint8_t *const *payload, uint32_t n)
+{
+    struct requester *r = &qp->req;
+    const struct sq_wqe *w;
+    uint8_t *dst;
+
+    n = comp_room(qp, rx, n, &dst);
+    if (!n)
+        return 0;
     qp_trace(qp, "comp", "MIDDLE");
-    memcpy(dst, p->payload, qp->mtu);
-    r->bytes_out -= qp->mtu;
-    budget_give(qp, qp->mtu);
-    sack_advance(qp, r->una, 1);
-    r->una = psn_next(r->una);
+    w = oldest(qp);
+    mem_put_run(dst, w->len - req_bytes(qp, w, psn_dist(r->una, w->first)), payload, n, qp->mtu);
+    r->bytes_out -= n * qp->mtu;
+    budget_give(qp, n * qp->mtu);
+    sack_advance(qp, r->una, n);
+    r->una = psn_add(r->una, n);
     progress(qp, now);
-    return true;
+    return n;
 }
 
 void comp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx)
 {
     struct requester *r = &qp->req;
 
-    if (likely(middle(qp, now, rx)))
+    if (likely(comp_run(qp, now, rx, &rx->pkt.payload, 1)))
         return;
     run(qp, now, rx, COMP_CHECK);
     if (unlikely(r->reorder.count) && !drain(qp, now) && r->reorder.count >= QP_REORDER_SLACK)

@@ -254,6 +254,47 @@ void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx)
         engine_settle(e);
 }
 
+/* The queue pair that such packets may be for, as far as qp_engine_rx would have a word on them; NULL. */
+static struct qp *run_qp(const struct qp_engine *e, const struct qp_rx *rx)
+{
+    struct qp *qp = engine_find(e, rx->pkt.dest_qp);
+    int state = qp ? qp_state(qp) : UROCE_QPS_RESET;
+
+    if (state < UROCE_QPS_RTR || state == UROCE_QPS_ERR || qp->type != UROCE_QPT_RC || rx->ecn_ce ||
+        !wire_pkey_match(rx->pkt.pkey, WIRE_PKEY_DEFAULT) || !source_ok(qp, rx))
+        return NULL;
+    if (rx->pkt.opcode == WIRE_RC_WRITE_MIDDLE)
+        return qp;
+    return rx->pkt.opcode == WIRE_RC_READ_RESP_MIDDLE && (state == UROCE_QPS_RTS || state == UROCE_QPS_SQD) ? qp : NULL;
+}
+
+uint32_t qp_engine_rx_room(const struct qp_engine *e, const struct qp_rx *rx, uint32_t max)
+{
+    struct qp *qp = run_qp(e, rx);
+    uint8_t *dst;
+
+    if (!qp)
+        return 0;
+    return rx->pkt.opcode == WIRE_RC_WRITE_MIDDLE ? resp_room(qp, rx, max, &dst) : comp_room(qp, rx, max, &dst);
+}
+
+uint32_t qp_engine_rx_run(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx, const uint8_t *const *payload,
+                          uint32_t n)
+{
+    struct qp *qp;
+
+    e->now = now_ns;
+    engine_settle(e);
+    qp = run_qp(e, rx);
+    if (!qp)
+        return 0;
+    n = rx->pkt.opcode == WIRE_RC_WRITE_MIDDLE ? resp_run(qp, rx, payload, n) : comp_run(qp, now_ns, rx, payload, n);
+    COUNT_N(qp, rx_pkts, n);
+    COUNT_N(qp, rx_bytes, (uint64_t)n * rx->pkt.payload_len);
+    timer_update(qp);
+    return n;
+}
+
 /* ---- send ---- */
 
 void qp_engine_doorbell(struct qp_engine *e, uint64_t now_ns, struct qp *qp)

@@ -68,6 +68,13 @@ void mem_let_go(const struct qp_engine *e, const struct mem_key *k);
 /* Local and remote invalidate: 0 or -EACCES. */
 int mem_invalidate(struct qp *qp, struct qp_pd *pd, uint32_t rkey, bool by_peer);
 
+/*
+ * The payloads of a run, each of len bytes, to where they belong; `left` bytes of the message begin at dst. A line that
+ * is written to is read first: those of MEM_FETCH_AHEAD bytes later are on their way from memory meanwhile.
+ */
+#define MEM_FETCH_AHEAD 4096u
+void mem_put_run(uint8_t *dst, uint64_t left, const uint8_t *const *payload, uint32_t n, uint32_t len);
+
 /* ---- completion queues (cq.c) ---- */
 
 enum cq_armed { CQ_UNARMED, CQ_ARMED_SOLICITED, CQ_ARMED_ANY };
@@ -440,6 +447,11 @@ uint64_t budget_room(const struct qp *qp);
 /* Local operations: bind, invalidate. enum uroce_wc_status. */
 int req_local(struct qp *qp, struct sq_wqe *w);
 void comp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx);
+/* As qp_engine_rx_room and qp_engine_rx_run: of a READ's answer; resp_room and resp_run: of a WRITE. */
+uint32_t comp_room(struct qp *qp, const struct qp_rx *rx, uint32_t max, uint8_t **ret_dst);
+uint32_t resp_room(const struct qp *qp, const struct qp_rx *rx, uint32_t max, uint8_t **ret_dst);
+uint32_t comp_run(struct qp *qp, uint64_t now, const struct qp_rx *rx, const uint8_t *const *payload, uint32_t n);
+uint32_t resp_run(struct qp *qp, const struct qp_rx *rx, const uint8_t *const *payload, uint32_t n);
 /* Tells requests that need no more: local ones, and the one that failed here. */
 void comp_settle(struct qp *qp);
 void comp_fail(struct qp *qp, struct sq_wqe *w, enum uroce_wc_status status, uint32_t vendor);

@@ -150,6 +150,15 @@ uint8_t *mem_remote(const struct qp *qp, const struct qp_pd *pd, uint32_t rkey, 
     return range(k, va, len);
 }
 
+void mem_put_run(uint8_t *dst, uint64_t left, const uint8_t *const *payload, uint32_t n, uint32_t len)
+{
+    for (uint32_t i = 0; i < n; i++, dst += len, left -= len) {
+        for (uint32_t at = 0; at < len && left >= MEM_FETCH_AHEAD + len; at += 64)
+            __builtin_prefetch(dst + MEM_FETCH_AHEAD + at, 1, 2);
+        memcpy(dst, payload[i], len);
+    }
+}
+
 void mem_let_go(const struct qp_engine *e, const struct mem_key *k)
 {
     if (e->ops.let_go && k->len)

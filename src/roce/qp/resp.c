@@ -250,32 +250,41 @@ static void one(struct qp *qp, const struct qp_rx *rx)
     }
 }
 
-/* The packet that most are: of the middle of a WRITE, and awaited. What the states would do with it, in one step, or
- * nothing if any of them had a word on it. */
-static bool middle(struct qp *qp, const struct qp_rx *rx)
+/* Packets as most are: of the middle of a WRITE, and awaited. What the states would do with them, in one step, or
+ * nothing if any of them had a word on one. */
+uint32_t resp_room(const struct qp *qp, const struct qp_rx *rx, uint32_t max, uint8_t **ret_dst)
 {
-    struct responder *r = &qp->resp;
+    const struct responder *r = &qp->resp;
     const struct wire_pkt *p = &rx->pkt;
-    uint8_t *dst;
 
     if (p->opcode != WIRE_RC_WRITE_MIDDLE || p->psn.v != r->next.v || !r->in_msg || !r->write ||
         p->payload_len != r->mtu || r->left <= r->mtu || r->reorder.count || qp->slots || rx->copy)
-        return false;
-    dst = mem_remote(qp, r->pd, r->rkey, r->va + r->offset, r->mtu, UROCE_ACCESS_REMOTE_WRITE);
-    if (!dst)
-        return false;
+        return 0;
+    max = (uint32_t)min_u64(max, (r->left - 1) / r->mtu); /* the last is another */
+    *ret_dst = mem_remote(qp, r->pd, r->rkey, r->va + r->offset, (uint64_t)max * r->mtu, UROCE_ACCESS_REMOTE_WRITE);
+    return *ret_dst ? max : 0;
+}
+
+uint32_t resp_run(struct qp *qp, const struct qp_rx *rx, const uint8_t *const *payload, uint32_t n)
+{
+    struct responder *r = &qp->resp;
+    uint8_t *dst;
+
+    n = resp_room(qp, rx, n, &dst);
+    if (!n)
+        return 0;
     qp_trace(qp, "resp", "MIDDLE");
-    memcpy(dst, p->payload, r->mtu);
-    r->left -= r->mtu;
-    r->offset += r->mtu;
+    mem_put_run(dst, r->left, payload, n, r->mtu);
+    r->left -= n * r->mtu;
+    r->offset += n * r->mtu;
     r->nak_sent = false;
-    r->next = psn_next(p->psn);
-    r->ack_psn = p->psn;
+    r->next = psn_add(r->next, n);
+    r->ack_psn = psn_prev(r->next);
     r->ack_msn = r->msn;
-    r->ack_due |= p->ackreq;
+    r->ack_due |= rx->pkt.ackreq;
     if (r->ack_due || r->res_pending)
         engine_kick(qp);
-    return true;
+    return n;
 }
 
 void resp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx)
@@ -285,7 +294,7 @@ void resp_rx(struct qp *qp, uint64_t now, const struct qp_rx *rx)
     struct pkt_buf *b;
 
     (void)now;
-    if (likely(middle(qp, rx)))
+    if (likely(resp_run(qp, rx, &rx->pkt.payload, 1)))
         return;
     one(qp, rx);
     while (r->reorder.count && r->next.v != before.v && (b = reorder_take(qp->e, &r->reorder, r->next))) {

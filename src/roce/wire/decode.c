@@ -6,6 +6,16 @@
 #include <errno.h>
 #include <string.h>
 
+bool wire_head_follows(const uint8_t *first, const uint8_t *pkt, uint32_t n)
+{
+    struct raw_bth a, b;
+
+    memcpy(&a, first, sizeof a);
+    memcpy(&b, pkt, sizeof b);
+    return memcmp(&a, &b, offsetof(struct raw_bth, psn)) == 0 &&
+           get_be24(b.psn) == psn_add(psn_make(get_be24(a.psn)), n).v;
+}
+
 /* The bitmap is as long as it says, its first bit and those past its end are clear. */
 static int check_sack(const uint8_t *ext, const uint8_t *bitmap, uint32_t len)
 {

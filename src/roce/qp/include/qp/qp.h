@@ -164,6 +164,15 @@ struct qp_rx {
     void *copy_ctx;
 };
 void qp_engine_rx(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx);
+/*
+ * Packets of the middle of one message, which differ in PSN, each one further, and payload alone: they are taken in one
+ * step, as qp_engine_rx would take one after the other. room: how many from rx on, `max` at most, may be given so; 0:
+ * none. run: gives n of them; rx is the first, payload[i] that of the i-th, of rx's length. Returns how many it took:
+ * all, if that is no more than there was room for.
+ */
+uint32_t qp_engine_rx_room(const struct qp_engine *e, const struct qp_rx *rx, uint32_t max);
+uint32_t qp_engine_rx_run(struct qp_engine *e, uint64_t now_ns, const struct qp_rx *rx, const uint8_t *const *payload,
+                          uint32_t n);
 
 /* A packet to send. Pointers hold until the next call into the engine other than qp_engine_deadline. */
 struct qp_tx {

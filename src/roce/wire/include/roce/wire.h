@@ -127,6 +127,8 @@ int wire_decode_far(const void *head, size_t len, uint32_t payload_len, struct w
 int wire_encode_head(const struct wire_pkt *p, uint8_t *buf, size_t cap);
 /* Headers of a packet that is like another but for its PSN, whose headers are in buf already. */
 void wire_head_psn(uint8_t *buf, psn24 psn);
+/* Whether the headers of a packet without extension headers are another's, but for a PSN that is n further. */
+bool wire_head_follows(const uint8_t *first, const uint8_t *pkt, uint32_t n);
 /* Pad of zeros and ICRC behind a payload of payload_len bytes; returns their number (4 .. 7). */
 int wire_encode_tail(uint32_t payload_len, uint32_t icrc, uint8_t ret_tail[WIRE_TAIL_MAX]);
 /* Bytes of the whole UDP payload: headers, payload, pad and ICRC. The opcode must be known. */
