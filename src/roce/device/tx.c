@@ -17,6 +17,7 @@
 #define COPY_BYTES_SHM 256u
 #define COPY_AHEAD     4    /* packets */
 #define ICRC_BEHIND    2    /* packets: what was just copied is not in the cache yet, and read back slowly */
+#define HEAD_USUAL     16u  /* bytes: of a packet of the middle */
 #define COPY_FETCH     512u /* bytes: less is there as soon without */
 #define PKT_IOV        (UROCE_SGE_MAX + 2)
 
@@ -105,7 +106,11 @@ static bool go_on(struct dev_tx_scratch *s, const struct qp_tx *t, int i)
     if (!before->whole || before->moved)
         return false;
     *p = *before;
-    p->head = memcpy(s->copies + s->copied, before->head, before->head_len);
+    p->head = s->copies + s->copied;
+    if (p->head_len <= HEAD_USUAL)
+        memcpy(p->head, before->head, HEAD_USUAL); /* what it has too much is overwritten by the payload */
+    else
+        memcpy(p->head, before->head, p->head_len);
     p->tail = p->head + (before->tail - before->head);
     wire_head_psn(p->head, t->pkt.psn);
     s->copied += p->bytes;
@@ -218,7 +223,8 @@ static void copy_payload(struct dev_tx_scratch *s, const struct qp_tx *tx, int i
     uint8_t *at = p->head + p->head_len;
     for (int k = 0; k < tx[i].niov; at += tx[i].iov[k++].iov_len)
         memcpy(at, tx[i].iov[k].iov_base, tx[i].iov[k].iov_len);
-    wire_encode_tail(tx[i].payload_len, 0, p->tail);
+    if (wire_pad(tx[i].payload_len))
+        wire_encode_tail(tx[i].payload_len, 0, p->tail);
 }
 
 static struct port_tx make_run(struct uroce_device *dev, struct dev_port *port, const struct qp_tx *tx, int first,

@@ -369,13 +369,10 @@ struct run {
     bool filled;            /* the run that ended last was as long as can be: more of the kind may come */
 };
 
-static void run_add(struct run *r, const struct qp_tx *tx)
+static void run_add(struct run *r, uint32_t bytes)
 {
-    uint32_t bytes;
-
     if (!r->full)
         return;
-    bytes = (uint32_t)wire_pkt_bytes(&tx->pkt);
     if (!r->count || bytes > r->packet) {
         r->count = 0;
         r->packet = bytes;
@@ -420,7 +417,7 @@ static bool last_waits(const struct run *r, const struct qp *qp, int room)
 static uint32_t tx_more(struct qp *qp, struct run *run, struct qp_tx *last, bool requests, uint32_t bytes, uint32_t max)
 {
     const struct wire_op *op = wire_op(last->pkt.opcode);
-    uint32_t n, len = last->payload_len;
+    uint32_t n, len = last->payload_len, packet = wire_pkt_bytes(&last->pkt);
 
     if (op->first || op->last || qp->slots || rate_of(qp) || run_waits(run, run_left(qp, requests), max))
         return 0;
@@ -439,7 +436,7 @@ static uint32_t tx_more(struct qp *qp, struct run *run, struct qp_tx *last, bool
         tx->retransmit = false;
         tx->ecn_capable = last->ecn_capable;
         tx->follows = i > 1 || !last->pkt.ackreq;
-        run_add(run, tx);
+        run_add(run, packet);
     }
     COUNT_N(qp, tx_pkts, n);
     COUNT_N(qp, tx_bytes, (uint64_t)n * len);
@@ -473,7 +470,7 @@ static int tx_run(struct qp *qp, uint64_t now, struct qp_tx *ret, int max)
             if (!(requests ? req_tx(qp, now, tx) : resp_tx(qp, now, tx)))
                 break;
             tx_finish(qp, now, tx);
-            run_add(&run, tx);
+            run_add(&run, wire_pkt_bytes(&tx->pkt));
             bytes += tx->payload_len;
             n++;
             if (qp->type == UROCE_QPT_UD) /* the next may go elsewhere */
