@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -492,10 +493,8 @@ int main(int argc, char **argv)
         T(an_export_ends_with_its_session_and_by_revocation),
 #undef T
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = seed_new();
     daemon_export = true;
     daemon_agent = argc > 1 && !strcmp(argv[1], "agent");
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -253,10 +254,8 @@ int main(int argc, char **argv)
         T(keys_of_the_agent_itself_may_be_revoked_at_its_server),
 #undef T
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = seed_new();
     daemon_export = true;
     daemon_agent = argc > 1 && !strcmp(argv[1], "agent");
     return cmocka_run_group_tests(tests, start_daemon, stop_daemon);

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -551,10 +552,8 @@ int main(int argc, char **argv)
         T(what_the_server_revokes_moves_nothing_over_it),
 #undef T
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %llu\n", (unsigned long long)seed);
+    seed = seed_new();
     daemon_agent = daemon_third = argc > 1 && !strcmp(argv[1], "agent");
     if (argc > 1 && !strcmp(argv[1], "delay")) {
         daemon_filter = "delay:ms=500,op=read,every=2";

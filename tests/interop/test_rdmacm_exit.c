@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "lib/netns.h"
+#include "../lib/seed.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -189,16 +190,13 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_program_that_exits_in_a_signal_handler_ends_and_its_peer_is_told, setup,
                                         teardown),
     };
-    const char *seed = getenv("PENSTOCK_SEED");
-    uint64_t s = seed ? strtoull(seed, NULL, 0) : now_ns();
     if (argc < 2) {
         fprintf(stderr, "usage: %s UROCE-COMMAND\n", argv[0]);
         return 2;
     }
     if (getenv("PENSTOCK_EXTENDED"))
         rounds = 500;
-    printf("PENSTOCK_SEED=%llu\n", (unsigned long long)s);
-    rng_seed(&rng, s);
+    rng_seed(&rng, seed_new());
     setenv("UROCE_HOLDER", argv[1], 1);
     netns_pair_make(&ns, 4200);
     netns_enter(&ns, 0);

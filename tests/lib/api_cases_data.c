@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "store/types.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,15 +57,12 @@ static void reads_and_stat_see_earlier_writes(void **state)
 static void random_writes_and_reads_match_a_model(void **state)
 {
     struct pst_fs *fs = *state;
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
     size_t max = 5 * MiB, size = 0;
     uint8_t *model = calloc(1, max), *buf = malloc(max);
     struct pst_file *f = api_open_new(fs, "/f", 0), *g = api_open_new(fs, "/f", 0);
     struct rng r;
 
-    print_message("seed %llu\n", (unsigned long long)seed);
-    rng_seed(&r, seed);
+    rng_seed(&r, seed_new());
     for (int i = 0; i < 3000; i++) {
         struct pst_file *h = rng_below(&r, 2) ? f : g;
         size_t at = rng_below(&r, max), n = rng_below(&r, rng_below(&r, 20) ? 9000 : 2 * MiB);

@@ -1,4 +1,5 @@
 #include "fab_node.h"
+#include "../lib/seed.h"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -14,13 +15,9 @@ const char *node_where(void)
 uint64_t test_seed(void)
 {
     static uint64_t seed;
-    const char *text = getenv("PENSTOCK_SEED");
 
-    if (!seed) {
-        seed = text ? strtoull(text, NULL, 0) : now_ns();
-        printf("seed %llu\n", (unsigned long long)seed);
-        fflush(stdout);
-    }
+    if (!seed)
+        seed = seed_new();
     return seed;
 }
 

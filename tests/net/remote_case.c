@@ -2,6 +2,7 @@
 
 #include "api_cases.h"
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,14 +26,11 @@ bool extended;
 
 int remote_main_begin(int argc, char **argv)
 {
-    const char *s = getenv("PENSTOCK_SEED");
-
     if (argc < 2)
         return 2;
     program = argv[1];
     extended = getenv("PENSTOCK_EXTENDED") != NULL;
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = seed_new();
     if (argc == 3)
         cmocka_set_test_filter(argv[2]);
     return 0;

@@ -3,6 +3,7 @@
 #define TESTS_DATA_MODEL_H
 
 #include "data_fixture.h"
+#include "../lib/seed.h"
 
 #define OWN_MAX (2 * 1024 * 1024 + 700 * 1024) /* bytes of a thread's own file; chunks are 64 KiB or 1 MiB */
 
@@ -166,15 +167,6 @@ static inline bool file_is(const struct file *f, uint8_t *buf)
             return false;
     }
     return nx_attr(f->ino).size == f->size;
-}
-
-/* A test's main, once it has dealt with arguments of its own. */
-static inline void seed_from_env(void)
-{
-    const char *seed = getenv("PENSTOCK_SEED");
-
-    seed0 = seed ? strtoull(seed, NULL, 0) : now_ns() % 1000000007;
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed0);
 }
 
 #endif

@@ -168,6 +168,6 @@ int main(int argc, char **argv)
         snprintf(fx_dir, sizeof fx_dir, "%s", argv[2]);
         crash_child(strtoull(argv[3], NULL, 10));
     }
-    seed_from_env();
+    seed0 = seed_new();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

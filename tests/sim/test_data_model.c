@@ -287,6 +287,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(threads_past_the_page_cache_agree_with_the_model, fx_setup, fx_teardown),
     };
 
-    seed_from_env();
+    seed0 = seed_new();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

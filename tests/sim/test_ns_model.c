@@ -8,6 +8,7 @@
 #include "local/local_store.h"
 #include "ns.h"
 #include "ns_model.h"
+#include "../lib/seed.h"
 
 #include <sys/mman.h>
 
@@ -459,8 +460,6 @@ int main(int argc, char **argv)
     };
     if (argc == 4 && !strcmp(argv[1], "crash"))
         return crash_child(argv[2], strtoull(argv[3], NULL, 10));
-    const char *s = getenv("PENSTOCK_SEED");
-    seed0 = s ? strtoull(s, NULL, 10) : now_ns() % 1000000007;
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed0);
+    seed0 = seed_new();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,13 +260,4 @@ static inline void ff_random(uint8_t *p, size_t n, uint64_t seed)
     rng_fill(&r, p, n);
 }
 
-static inline uint64_t ff_seed(void)
-{
-    const char *env = getenv("PENSTOCK_SEED");
-    uint64_t seed = env ? strtoull(env, NULL, 0) : (uint64_t)wall_ns();
-
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 #endif

@@ -2,6 +2,7 @@
  * Sets of files that are read again and again, through the cache; reading ahead; what memory and requests that takes.
  */
 #include "cache_fixture.h"
+#include "../lib/seed.h"
 
 #define LISTED(x, place) (cache_of((x)->top)->pol.list[place].n)
 #define KEPT(x)          (cache_of((x)->top)->nblocks - LISTED(x, POL_FREE))
@@ -10,11 +11,7 @@ static struct rng rng;
 
 static void seed(void)
 {
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t v = s ? strtoull(s, NULL, 0) : 20261130;
-
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)v);
-    rng_seed(&rng, v);
+    rng_seed(&rng, seed_or(20261130));
 }
 
 struct set {

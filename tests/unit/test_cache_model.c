@@ -5,6 +5,7 @@
  */
 #include "cache.h"
 #include "filter_fixture.h"
+#include "../lib/seed.h"
 
 #define FILES  5
 #define MAX    (300 * KiB)
@@ -172,14 +173,11 @@ static void check(int w, int k, int round)
 
 static void all_ways_show_the_newest_state_after_an_open(void **state)
 {
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t v = s ? strtoull(s, NULL, 0) : (uint64_t)now_ns();
     int rounds = getenv("PENSTOCK_EXTENDED") ? 60000 : 2000;
     struct cache_counts n;
     (void)state;
 
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)v);
-    rng_seed(&rng, v);
+    rng_seed(&rng, seed_new());
     for (int w = 0; w < 3; w++) {
         filter_init(&way[w].share, "share", ff_base);
         way[w].share.ops.close = ff_share_close;

@@ -5,6 +5,7 @@
 #include "cache_policy.h"
 
 #include "base/rng.h"
+#include "../lib/seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,10 +113,7 @@ static double epochs(struct sim *s, uint32_t first, uint32_t n, int count, bool 
 
 static uint64_t seed_of(void)
 {
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : 20261130;
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
+    return seed_or(20261130);
 }
 
 static void a_set_that_fits_is_found_whole_in_the_second_epoch(void **state)

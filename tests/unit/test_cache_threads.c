@@ -4,6 +4,7 @@
  * other one. Random; the seed is printed.
  */
 #include "cache_fixture.h"
+#include "../lib/seed.h"
 
 #define BLOCKS  300u /* more than the memory has */
 #define WRITERS 2
@@ -94,13 +95,11 @@ static void *read_blocks(void *arg)
 
 static void nobody_reads_what_was_overwritten_before(void **state)
 {
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : (uint64_t)now_ns(), writes = 0, reads = 0;
+    uint64_t seed = seed_new(), writes = 0, reads = 0;
     struct worker w[WRITERS + READERS] = {0};
     uint8_t zero = 0;
     (void)state;
 
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
     cx_open(&cache[0], 16 * MiB, MiB);
     cx_open(&cache[1], 16 * MiB, 0);
     file = cx_make(&cache[0], "f", 0);

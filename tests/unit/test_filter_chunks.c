@@ -1,5 +1,6 @@
 /* The chunk filter over the local engine, against a plain file in memory: one instance, and several over one store. */
 #include "filter_fixture.h"
+#include "../lib/seed.h"
 
 #include <pthread.h>
 
@@ -141,7 +142,7 @@ static void a_file_is_what_a_plain_file_is(void **state)
     struct rng r;
     (void)state;
 
-    rng_seed(&r, ff_seed());
+    rng_seed(&r, seed_new());
     for (size_t s = 0; s < ARRAY_SIZE(stacks); s++) {
         struct pst_queue *q2[2];
         struct inst x[2];

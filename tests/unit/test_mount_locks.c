@@ -2,9 +2,9 @@
 #include "fm.h"
 
 #include "base/rng.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,15 +85,12 @@ static void a_circle_of_waits_is_edeadlk(void **state)
 
 static void random_locks_are_those_of_the_model(void **state)
 {
-    const char *env = getenv("PENSTOCK_SEED");
-    uint64_t seed = env ? strtoull(env, NULL, 0) : (uint64_t)wall_ns();
     enum lk_type model[OWNERS][BYTES] = {0};
     struct lk_table *t = lk_new();
     struct rng rng;
 
     (void)state;
-    printf("seed %" PRIu64 "\n", seed);
-    rng_seed(&rng, seed);
+    rng_seed(&rng, seed_new());
     for (int i = 0; i < 50000; i++) {
         uint64_t owner = rng_below(&rng, OWNERS), a = rng_below(&rng, BYTES), b = rng_below(&rng, BYTES);
         uint64_t start = a < b ? a : b, end = a < b ? b : a;

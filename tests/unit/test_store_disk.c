@@ -4,6 +4,7 @@
  */
 #define FX_BARE
 #include "local_fixture.h"
+#include "../lib/seed.h"
 
 #include <sched.h>
 #include <sys/mount.h>
@@ -95,15 +96,12 @@ static void check_all(struct engine *e)
 
 static void a_full_disk_refuses_changes_until_there_is_space(void **state)
 {
-    const char *seed = getenv("PENSTOCK_SEED");
-    uint64_t s = seed ? strtoull(seed, NULL, 10) : now_ns() % 100000;
     int refused = 0, rounds = getenv("PENSTOCK_EXTENDED") ? 60 : 4;
     struct engine *e = open_small();
     struct rng r;
     (void)state;
 
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)s);
-    rng_seed(&r, s);
+    rng_seed(&r, seed_new());
     memset(version, 0, sizeof version);
     for (int round = 0; round < rounds; round++) {
         int got = 0;

@@ -6,18 +6,11 @@
 #include "local_fixture.h"
 
 #include "log.h"
+#include "../lib/seed.h"
 
 #include <sys/mount.h>
 
 static const char *self;
-
-static uint64_t test_seed(void)
-{
-    const char *s = getenv("PENSTOCK_SEED");
-    uint64_t seed = s ? strtoull(s, NULL, 0) : (uint64_t)wall_ns();
-    print_message("PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
 
 static int extended(int normal, int more)
 {
@@ -174,7 +167,7 @@ static int child_main(char **argv)
 
 static void a_process_that_dies_loses_nothing_that_was_synced(void **state)
 {
-    uint64_t seed = test_seed();
+    uint64_t seed = seed_new();
     (void)state;
     for (int round = 0; round < extended(8, 200); round++) {
         char arg[32];

@@ -3,9 +3,9 @@
 
 #include "base/util.h"
 #include "roce/wire_mad.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -490,9 +490,7 @@ int main(void)
         cmocka_unit_test(a_hello_comes_out_as_it_went_in),
         cmocka_unit_test(headers_are_read_without_their_payload),
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %" PRIu64 "\n", seed);
+    seed = seed_new();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

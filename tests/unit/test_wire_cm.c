@@ -2,9 +2,9 @@
 #include "../wire/cm_random.h"
 
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -199,9 +199,7 @@ int main(void)
         cmocka_unit_test(what_is_no_message_of_ours_is_told_apart),
         cmocka_unit_test(the_header_of_the_rdma_cm_carries_both_families),
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %" PRIu64 "\n", seed);
+    seed = seed_new();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,9 @@
 
 #include "base/util.h"
 #include "icrc_priv.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -308,10 +308,8 @@ int main(void)
         cmocka_unit_test(solving_leaves_a_check_of_sixteen_bits),
         cmocka_unit_test(a_datagram_receive_gets_the_header_that_verbs_programs_expect),
     };
-    const char *text = getenv("PENSTOCK_SEED");
 
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %" PRIu64 "\n", seed);
+    seed = seed_new();
     wire_icrc_tab_init(&tab);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

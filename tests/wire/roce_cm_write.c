@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 #include "roce/wire_gid.h"
+#include "../lib/seed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -122,15 +123,12 @@ static void write_one(FILE *pcap, FILE *text, struct rng *r, unsigned round, uns
 
 int main(int argc, char **argv)
 {
-    const char *seed_text = getenv("PENSTOCK_SEED");
-    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns();
     FILE *pcap = argc == 3 ? fopen(argv[1], "wb") : NULL, *text = argc == 3 ? fopen(argv[2], "w") : NULL;
     struct rng r;
 
     if (!pcap || !text)
         return 2;
-    printf("seed %" PRIu64 "\n", seed);
-    rng_seed(&r, seed);
+    rng_seed(&r, seed_new());
     roce_pcap_begin(pcap);
     for (unsigned round = 0; round < ROUNDS; round++)
         for (unsigned i = 0; i < CM_RANDOM_ATTRS; i++)

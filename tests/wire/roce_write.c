@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "roce/wire_mad.h"
+#include "../lib/seed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,16 +83,13 @@ static void write_hello(FILE *pcap, FILE *text, struct rng *r)
 int main(int argc, char **argv)
 {
     static uint8_t room[WIRE_PAYLOAD_MAX];
-    const char *seed_text = getenv("PENSTOCK_SEED");
-    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns();
     FILE *pcap = argc == 3 ? fopen(argv[1], "wb") : NULL, *text = argc == 3 ? fopen(argv[2], "w") : NULL;
     struct rng r;
     uint8_t op;
 
     if (!pcap || !text)
         return 2;
-    printf("seed %" PRIu64 "\n", seed);
-    rng_seed(&r, seed);
+    rng_seed(&r, seed_new());
     roce_pcap_begin(pcap);
     for (int round = 0; round < ROUNDS; round++)
         for (unsigned i = 0; roce_opcode(i, &op); i++) {

@@ -2,6 +2,7 @@
 #include "dp_random.h"
 
 #include "base/util.h"
+#include "../lib/seed.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -474,7 +475,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(both_decoders_agree_on_every_message),
         cmocka_unit_test(golden_bytes_have_not_changed),
     };
-    const char *text = getenv("PENSTOCK_SEED");
     uint8_t key[DP_KEY_BYTES];
     int r;
 
@@ -491,8 +491,7 @@ int main(int argc, char **argv)
         return 2;
     decoder = argv[1];
     golden = argv[2];
-    seed = text ? strtoull(text, NULL, 0) : now_ns();
-    printf("seed %" PRIu64 "\n", seed);
+    seed = seed_new();
     r = cmocka_run_group_tests(tests, NULL, NULL);
     pst_mac_free(mac);
     return r;
