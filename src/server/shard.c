@@ -1,5 +1,6 @@
 /* A shard's thread: opens its resources, drives fabric and store queue together, sleeps when both are idle. */
 #include "data.h"
+#include "spin.h"
 
 #include "base/err.h"
 
@@ -239,7 +240,7 @@ static void sleep_until_work(struct shard *s)
 
 static void serve(struct shard *s)
 {
-    uint64_t spin_ns = s->srv->cfg->data_spin_us * 1000, idle_since = 0;
+    struct spin spin = spin_for(s->srv->cfg->data_spin_us * 1000);
 
     while (!atomic_load(&s->stop)) {
         int events = fab_progress(s->fab, 0), n;
@@ -258,17 +259,11 @@ static void serve(struct shard *s)
         if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
             read_mailbox(s);
         if (events > 0 || n > 0) {
-            idle_since = 0;
+            spin_got(&spin);
             continue;
         }
-        if (spin_ns > 0) {
-            uint64_t now = now_ns();
-            idle_since = idle_since ? idle_since : now;
-            if (now - idle_since < spin_ns)
-                continue;
-        }
-        sleep_until_work(s);
-        idle_since = 0;
+        if (!spin_on(&spin, now_ns()))
+            sleep_until_work(s);
     }
 }
 
