@@ -31,7 +31,7 @@ static size_t find(const uint8_t *p)
     return lo;
 }
 
-int mem_add(void *base, size_t len, bool own, struct mem_region **ret)
+static int add(void *base, size_t len, bool own, bool source, struct mem_region **ret)
 {
     struct mem_region *r;
     size_t i;
@@ -52,12 +52,22 @@ int mem_add(void *base, size_t len, bool own, struct mem_region **ret)
         return -EEXIST;
     }
     memmove(&regions[i + 1], &regions[i], (nregions - i) * sizeof regions[0]);
-    *r = (struct mem_region){.base = base, .len = len, .id = ++last_id, .own = own, .fd = -1};
+    *r = (struct mem_region){.base = base, .len = len, .id = ++last_id, .own = own, .source = source, .fd = -1};
     regions[i] = r;
     nregions++;
     nuser += !own;
     *ret = r;
     return 0;
+}
+
+int mem_add(void *base, size_t len, bool own, struct mem_region **ret)
+{
+    return add(base, len, own, false, ret);
+}
+
+int mem_add_source(void *base, size_t len, struct mem_region **ret)
+{
+    return add(base, len, true, true, ret);
 }
 
 int mem_remove(struct mem_region *r)

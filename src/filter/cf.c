@@ -13,6 +13,7 @@ static void destroy(struct cf *cf)
     cf_size_done(cf);
     cf_keys_done(cf);
     slots_free(cf->slots);
+    outs_free(cf->outs);
     pthread_mutex_destroy(&cf->seen_lock);
     pthread_mutex_destroy(&cf->sync_lock);
     free(cf->seen);
@@ -31,6 +32,18 @@ static void cf_close(struct pst_store *st)
 struct cf *cf_of(struct pst_store *st)
 {
     return st->ops->close == cf_close ? container_of(st, struct cf, f.st) : NULL;
+}
+
+bool filter_sealed_memory(struct pst_store *st, void **ret, size_t *ret_len)
+{
+    for (; st; st = st->next) {
+        struct cf *cf = cf_of(st);
+        if (!cf || !cf->outs)
+            continue;
+        outs_memory(cf->outs, ret, ret_len);
+        return true;
+    }
+    return false;
 }
 
 static bool has_stage(const struct cf *cf, enum codec_stage s)
@@ -195,6 +208,18 @@ static int add_stage(struct cf *cf, struct wish *w)
     return r;
 }
 
+/* Nothing is under way yet. Of four parts of the memory encrypted chunks have one. */
+static int take_memory(struct cf *cf)
+{
+    uint64_t outs = cf->codec.crypt ? cf->memory / 4 / OUTS_GRAIN * OUTS_GRAIN : 0;
+
+    slots_free(cf->slots);
+    outs_free(cf->outs);
+    cf->slots = slots_new(cf->memory - outs);
+    cf->outs = outs ? outs_new(outs) : NULL;
+    return cf->slots && (cf->outs || !outs) ? 0 : -ENOMEM;
+}
+
 /* Takes what is in w. */
 static int push(struct wish *w, struct pst_store *next, struct pst_store **ret, char *err, size_t err_size)
 {
@@ -207,13 +232,10 @@ static int push(struct wish *w, struct pst_store *next, struct pst_store **ret, 
     }
     if (!r && w->memory)
         cf->memory = w->memory;
-    if (!r && (!cf->slots || w->memory)) { /* nothing is under way yet */
-        slots_free(cf->slots);
-        cf->slots = slots_new(cf->memory);
-        r = cf->slots ? 0 : -ENOMEM;
-    }
     if (!r)
         r = add_stage(cf, w);
+    if (!r)
+        r = take_memory(cf);
     if (!r)
         *ret = &cf->f.st;
     else if (made)

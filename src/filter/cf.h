@@ -11,6 +11,7 @@
 
 #include "codec.h"
 #include "keys.h"
+#include "outs.h"
 #include "slots.h"
 
 #define CF_MEMORY_DEFAULT (64 * MiB)
@@ -41,7 +42,8 @@ struct cf {
     struct codec codec;
     struct codec_stats stats;
     struct slots *slots;
-    uint64_t memory;
+    struct outs *outs; /* with codec.crypt */
+    uint64_t memory;   /* of both */
 
     pthread_mutex_t keys_lock;
     struct cf_secrets *secrets; /* with codec.crypt */
@@ -98,10 +100,10 @@ struct cf_used {
 };
 /*
  * From plain bytes to a CHUNK_REPLACE: fills op's iov (one element, given), length, and meta data. before: the
- * generation that it replaces, 0: a hole. len 0: the chunk becomes one.
+ * generation that it replaces, 0: a hole. len 0: the chunk becomes one. sealed: gets encrypted bytes only; may be buf.
  */
 int cf_encode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, struct pst_op *op, struct iovec *iov,
-              uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, struct cf_used *ret);
+              uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, uint8_t *sealed, struct cf_used *ret);
 /*
  * The replacement is there: remembers its generation. -ESTALE: the store below lost the object's header meanwhile, and
  * another one was made, so that nobody can read what was written: it has to be encoded once more.

@@ -318,7 +318,7 @@ int cf_decode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, const stru
 }
 
 int cf_encode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, struct pst_op *op, struct iovec *iov,
-              uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, struct cf_used *ret)
+              uint64_t before, const uint8_t *plain, uint32_t len, uint8_t *buf, uint8_t *sealed, struct cf_used *ret)
 {
     const struct codec_place at = chunk_place(c, op->ino, op->offset);
     uint64_t gen = cf->codec.crypt ? next_gen(before, cf_seen(cf, c, op->ino, op->offset)) : 0;
@@ -334,7 +334,7 @@ int cf_encode(struct cf *cf, struct codec_ctx *x, struct pst_cont *c, struct pst
     if (cf->codec.crypt)
         r = cf_key_get(cf, c, op->ino, true, ret->key);
     if (!r)
-        r = codec_encode(&cf->codec, x, &at, ret->key, gen, plain, len, buf, &out);
+        r = codec_encode_to(&cf->codec, x, &at, ret->key, gen, plain, len, buf, sealed, &out);
     if (r) {
         cf_not_replaced(ret);
         return r;

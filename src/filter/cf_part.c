@@ -260,6 +260,13 @@ static void part_redo(struct cf_part *p)
     part_replace(p);
 }
 
+static void give_out(struct cf_part *p)
+{
+    if (p->out)
+        outs_put(p->frame->q->cf->outs, p->out, cf_size_of(p->frame));
+    p->out = NULL;
+}
+
 static void replaced(struct cf_low *low)
 {
     struct cf_part *p = part_of(low);
@@ -269,6 +276,7 @@ static void replaced(struct cf_low *low)
     uint64_t want = p->work == WORK_APPEND ? p->change : p->version;
     int r = 0;
 
+    give_out(p);
     if (low->op.result >= 0) {
         bool fresh = is_fresh(p);
         r = fresh ? cf_replaced(f->q->cf, f->op->cont, &low->op, &p->used) : 0;
@@ -330,9 +338,11 @@ static void part_replace(struct cf_part *p)
     cf_low_op(f, &p->low, PST_OP_CHUNK_REPLACE, p->chunk);
     if (p->direct || p->version == 0) /* of nothing that was there before */
         s->history = history(p);
+    p->out = f->q->cf->outs && s->len ? outs_get(f->q->cf->outs, s->size) : NULL; /* without: one copy more, below */
     r = cf_encode(f->q->cf, &f->q->ctx, f->op->cont, op, &p->iov, s->gen, p->direct ? p->direct : s->plain, s->len,
-                  s->stored, &p->used);
+                  s->stored, p->out ? p->out : s->stored, &p->used);
     if (r) {
+        give_out(p);
         part_end(p, r);
         return;
     }

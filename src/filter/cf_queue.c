@@ -170,6 +170,7 @@ void cf_part_start(struct cf_part *p)
 
     p->busy = true;
     p->direct = NULL;
+    p->out = NULL;
     p->redo = false;
     p->frame->under_way++;
     p->wait.key = (struct slot_key){c->info.id, p->frame->op->ino, p->chunk};

@@ -50,6 +50,7 @@ struct cf_part {
     uint64_t chunk;
     uint32_t from, to;
     uint64_t at;      /* offset of `from` in the frame's bytes */
+    uint8_t *out;     /* of cf.outs, while its replacement is below */
     uint8_t *direct;  /* the frame's memory in place of the slot's: for a whole chunk that lies in one piece there */
     bool redo;        /* it was there already, under a key that was lost */
     bool last;        /* carries what is to be recorded and made durable */

@@ -114,8 +114,9 @@ static int encrypt(const struct codec *c, struct codec_ctx *x, const struct code
     return r;
 }
 
-int codec_encode(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
-                 uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, struct codec_out *ret)
+int codec_encode_to(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
+                    uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, uint8_t *sealed,
+                    struct codec_out *ret)
 {
     struct chunk_meta m = {.flags = (uint8_t)((c->csum ? META_CSUM : 0) | (c->crypt ? META_CRYPT : 0)),
                            .plain_len = len,
@@ -124,7 +125,7 @@ int codec_encode(const struct codec *c, struct codec_ctx *x, const struct codec_
     int r = c->alg ? shrink(c, x, plain, len, buf, &m, &o) : 0;
 
     if (!r && c->crypt)
-        r = encrypt(c, x, at, key, buf, &m, &o);
+        r = encrypt(c, x, at, key, sealed, &m, &o);
     if (r)
         return r;
     o.meta_len = meta_encode(&m, o.meta);
@@ -136,6 +137,12 @@ int codec_encode(const struct codec *c, struct codec_ctx *x, const struct codec_
     }
     *ret = o;
     return 0;
+}
+
+int codec_encode(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
+                 uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, struct codec_out *ret)
+{
+    return codec_encode_to(c, x, at, key, gen, plain, len, buf, buf, ret);
 }
 
 /* ---- up ---- */

@@ -23,6 +23,21 @@ static int push_own(struct tenant *t, char *err, size_t err_size)
     return r;
 }
 
+/* The queues to the server have what is encrypted read from where it is. */
+static int share_sealed(struct tenant *t, char *err, size_t err_size)
+{
+    void *base;
+    size_t len;
+    int r;
+
+    if (!t->srv->cfg->agent || !filter_sealed_memory(t->store, &base, &len))
+        return 0;
+    r = mem_add_source(base, len, &t->sealed_region);
+    if (r < 0)
+        snprintf(err, err_size, "the memory of crypt cannot be shared: %s", err_text(r));
+    return r;
+}
+
 static int push_cache(struct tenant *t, char *err, size_t err_size)
 {
     const struct srv_tenant *k = t->cfg;
@@ -55,7 +70,9 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
 
     if (t->id == 0) { /* the server's own: all of it */
         t->store = st;
-        r = push_cache(t, err, err_size);
+        r = share_sealed(t, err, err_size);
+        if (r == 0)
+            r = push_cache(t, err, err_size);
         t->srv->store = t->store; /* whoever closes that closes all */
         return r;
     }
@@ -68,6 +85,8 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
     }
     if (r == 0)
         r = push_own(t, why, sizeof why);
+    if (r == 0)
+        r = share_sealed(t, why, sizeof why);
     if (r == 0)
         r = push_cache(t, why, sizeof why);
     if (r < 0)
@@ -151,6 +170,8 @@ void tenant_close(struct tenant *t)
         fab_close(t->fab);
     if (t->cache_region)
         mem_remove(t->cache_region);
+    if (t->sealed_region)
+        mem_remove(t->sealed_region);
     if (t->id)
         pst_store_close(t->store);
 }

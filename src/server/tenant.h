@@ -30,6 +30,7 @@ struct tenant {
     struct pst_store *store; /* topmost filter */
     struct pst_store *quota; /* among them; NULL: the server's own tenant has none */
     struct mem_region *cache_region; /* NULL: no cache */
+    struct mem_region *sealed_region; /* from which the queues below read what is encrypted; NULL: none */
     struct fab *fab;
     struct shard *shards; /* shard.id counts over all tenants */
     unsigned nshards;

@@ -90,7 +90,7 @@ static struct qregion *register_region(struct rqueue *q, struct mem_region *m)
     if (q->nregions == QREGIONS_MAX)
         return NULL;
     mem_hold(m);
-    if (fab_mr_reg(q->shard, m->base, m->len, FAB_REMOTE_READ | FAB_REMOTE_WRITE, &mr) < 0) {
+    if (fab_mr_reg(q->shard, m->base, m->len, FAB_REMOTE_READ | (m->source ? 0 : FAB_REMOTE_WRITE), &mr) < 0) {
         log_debug("%zu bytes cannot be registered: they are copied", m->len);
         mr = NULL;
     }
@@ -102,6 +102,11 @@ static void unuse(struct rop *p)
 {
     while (p->nregions)
         mem_unuse(p->region[--p->nregions]);
+}
+
+static bool is_write(const struct pst_op *op)
+{
+    return op->kind == PST_OP_WRITE || op->kind == PST_OP_CHUNK_REPLACE;
 }
 
 /* All parts of the operation by registered regions; false: not possible. */
@@ -125,7 +130,7 @@ static bool direct(struct rqueue *q, struct rop *p, struct dp_request *req)
         if (!m)
             break;
         p->region[p->nregions++] = m;
-        k = register_region(q, m);
+        k = m->source && !is_write(op) ? NULL : register_region(q, m);
         if (!k)
             break;
         fab_mr_remote(k->mr, v->iov_base, &seg->addr, &seg->key);
@@ -154,11 +159,6 @@ static bool direct(struct rqueue *q, struct rop *p, struct dp_request *req)
 uint8_t *rq_mem_run(struct rqueue *q, const struct rop *p)
 {
     return q->arena + p->run * ARENA_GRAIN;
-}
-
-static bool is_write(const struct pst_op *op)
-{
-    return op->kind == PST_OP_WRITE || op->kind == PST_OP_CHUNK_REPLACE;
 }
 
 /* placement=exported: nothing crosses; third-party: not before that has been tried. */

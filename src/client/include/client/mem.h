@@ -18,6 +18,7 @@ struct mem_region {
     size_t len;
     uint64_t id;      /* never used twice */
     bool own;         /* the client's own buffers */
+    bool source;      /* may be read from outside, and never written */
     int fd;           /* the memfd that it is, from its start on; -1: of another kind. Set before the first use */
     uint32_t users;   /* operations under way */
     uint32_t holders; /* queues that have it registered */
@@ -26,6 +27,8 @@ struct mem_region {
 
 /* base and len: multiples of 4096. -ENOSPC: too many; -EEXIST: overlaps another region. */
 int mem_add(void *base, size_t len, bool own, struct mem_region **ret);
+/* The same of memory whose bytes only go out: operations that would put some there do without the region. */
+int mem_add_source(void *base, size_t len, struct mem_region **ret);
 /* 0: gone, and reachable by nobody. -EBUSY: in use; it stays. */
 int mem_remove(struct mem_region *r);
 

@@ -88,6 +88,12 @@ int filter_cache(struct pst_store *next, uint64_t bytes, uint64_t ahead, struct 
 /* Its memory, whole pages, into which it has the store below read: until it is closed. */
 void filter_cache_memory(struct pst_store *st, void **ret, size_t *ret_len);
 
+/*
+ * Memory from which a filter of these has the store below read bytes, all of them encrypted; whole pages, until it is closed. The
+ * store below must not be able to write there. False: there is none.
+ */
+bool filter_sealed_memory(struct pst_store *st, void **ret, size_t *ret_len);
+
 /* ---- the filters there are ---- */
 
 struct filter_type {
