@@ -51,6 +51,24 @@ void nap(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
 }
 
+double figure_of(const char *base, const char *name)
+{
+    char cmd[300], line[400];
+    double v = -1;
+    FILE *f;
+
+    snprintf(cmd, sizeof cmd, "'%s' status --metrics %s", program, base);
+    f = popen(cmd, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ')
+            v = strtod(line + strlen(name), NULL);
+    assert_int_equal(pclose(f), 0);
+    if (v < 0)
+        fail_msg("no metric %s", name);
+    return v;
+}
+
 pid_t busy_client(const char *base, bool writes, const char *placement)
 {
     char url[120];

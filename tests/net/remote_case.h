@@ -18,6 +18,8 @@ int remote_main_begin(int argc, char **argv);
 /* base: the daemon's or its proxy's, of api_base from now on. */
 struct pst_fs *connect_at(const char *base, const char *container, unsigned timeout_ms);
 void nap(int ms);
+/* A daemon's metric without labels. */
+double figure_of(const char *base, const char *name);
 /* Another process, which moves bytes (PENSTOCK_PLACEMENT: as said) for ever; and its sudden end. */
 pid_t busy_client(const char *base, bool writes, const char *placement);
 void kill_client(pid_t pid);

@@ -40,23 +40,6 @@ static void disconnect_all(void)
         assert_int_equal(pst_disconnect(host[i]), 0);
 }
 
-static double figure_of(const struct daemon *d, const char *name)
-{
-    char cmd[300], line[200];
-    double v = -1;
-    FILE *f;
-
-    snprintf(cmd, sizeof cmd, "'%s' status --metrics penstock://127.0.0.1:%d", program, d->port);
-    f = popen(cmd, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ')
-            v = strtod(line + strlen(name), NULL);
-    assert_int_equal(pclose(f), 0);
-    assert_true(v >= 0);
-    return v;
-}
-
 /* ---- a file, and what it is to be ---- */
 
 struct model {
@@ -135,7 +118,7 @@ static void what_one_host_closed_the_next_open_of_any_other_reads(void **state)
         snprintf(model[k].path, sizeof model[k].path, "/f%d", k);
         api_put(host[0], model[k].path, "");
     }
-    hits = figure_of(&agent, "penstock_cache_hits_total");
+    hits = figure_of(agent.base, "penstock_cache_hits_total");
     for (int round = 0; round < rounds; round++) {
         int by = (int)rng_below(&rng, HOSTS);
         change(host[by], &model[rng_below(&rng, FILES)]);
@@ -143,7 +126,7 @@ static void what_one_host_closed_the_next_open_of_any_other_reads(void **state)
             for (int k = 0; k < FILES; k++)
                 opened_it_is_as((by + i) % HOSTS, &model[k], rng_below(&rng, 2) ? O_DIRECT : 0);
     }
-    assert_true(figure_of(&agent, "penstock_cache_hits_total") - hits > rounds);
+    assert_true(figure_of(agent.base, "penstock_cache_hits_total") - hits > rounds);
     disconnect_all();
 }
 

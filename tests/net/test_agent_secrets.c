@@ -76,19 +76,30 @@ static void end_capture(pid_t pid)
     assert_int_equal(status, 0);
 }
 
-/* Written, changed in place, and read: by the chunk, and in the small pieces that go with a message. */
-static void use_files(struct pst_fs *fs, uint8_t *buf)
+/*
+ * Written, changed in place, and read: by the chunk, and in the small pieces that go with a message. What is encrypted is read by
+ * the server from where it is; what it sends is copied before it is opened, since the server might change it meanwhile.
+ */
+static void use_files(struct pst_fs *fs, const char *base, uint8_t *buf)
 {
+    double copied, direct;
     struct pst_file *f;
 
     for (size_t i = 0; i + sizeof PLANTED < BYTES; i += sizeof PLANTED)
         memcpy(buf + i, PLANTED, sizeof PLANTED);
     f = api_open_new(fs, "/" NAME, O_DIRECT);
+    copied = figure_of(base, "remote_copied_bytes_total");
+    direct = figure_of(base, "remote_direct_bytes_total");
+    assert_int_equal(pst_pwrite(f, buf, BYTES / MiB * MiB, 0), BYTES / MiB * MiB);
+    assert_int_equal(figure_of(base, "remote_copied_bytes_total"), copied);
+    assert_true(figure_of(base, "remote_direct_bytes_total") >= direct + BYTES / MiB * MiB);
     assert_int_equal(pst_pwrite(f, buf, BYTES, 0), BYTES);
     assert_int_equal(pst_pwrite(f, PLANTED, sizeof PLANTED, MiB - 20), sizeof PLANTED);
     assert_int_equal(pst_append(f, PLANTED, sizeof PLANTED, NULL), sizeof PLANTED);
     assert_int_equal(pst_fsync(f), 0);
+    direct = figure_of(base, "remote_direct_bytes_total");
     assert_int_equal(pst_pread(f, buf, BYTES, 0), BYTES);
+    assert_int_equal(figure_of(base, "remote_direct_bytes_total"), direct);
     assert_int_equal(pst_close(f), 0);
     api_put(fs, "/short", PLANTED);
     api_expect(fs, "/short", PLANTED);
@@ -144,7 +155,7 @@ static void the_server_behind_an_agent_has_neither_keys_nor_plain_text(void **st
     snprintf(packets, sizeof packets, "%s/packets", d.dir);
     capture = start_capture(packets);
     fs = connect_at(d.base, "secrets", 0);
-    use_files(fs, buf);
+    use_files(fs, d.base, buf);
     for (int i = 0; i < 2; i++) {
         data_key_of(&d, i ? "short" : NAME, key);
         hex(key, sizeof key, data_key[i]);
