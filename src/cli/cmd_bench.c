@@ -96,7 +96,9 @@ static void *run_job(void *arg)
     int e;
 
     j->latency = malloc(LATENCIES_MAX * sizeof *j->latency);
-    j->err = slots && j->latency ? pst_buf_alloc(b->fs, (b->size * b->depth + 4095) / 4096 * 4096, &reg, &memory) : -ENOMEM;
+    j->err = -ENOMEM;
+    if (slots && j->latency)
+        j->err = pst_buf_alloc(b->fs, (b->size * b->depth + 4095) / 4096 * 4096, &reg, &memory);
     snprintf(path, sizeof path, "%s/bench-%u", b->dir, j->id);
     if (j->err == 0) {
         memset(memory, (int)j->id + 1, b->size * b->depth);

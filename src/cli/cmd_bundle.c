@@ -172,9 +172,9 @@ static int run_version(const struct cli_cmd *cmd, int argc, char **argv)
 }
 
 const struct cli_cmd cmds_bundle[] = {
-    {"support-bundle", "URL FILE.tar.gz", "Packs what helps to understand a problem with a server or an agent, without secrets",
-     "Status (of an agent: with its server's state), metrics, tenants, versions, configuration and log.",
-     run_bundle},
+    {"support-bundle", "URL FILE.tar.gz",
+     "Packs what helps to understand a problem with a server or an agent, without secrets",
+     "Status (of an agent: with its server's state), metrics, tenants, versions, configuration and log.", run_bundle},
     {"version", "", "Shows the version", NULL, run_version},
     {0},
 };

@@ -12,7 +12,8 @@ static const char *directory(const struct cli_cmd *cmd, const char *arg)
         return arg + 6;
     if (!cli_is_url(arg))
         return arg;
-    cli_usage(cmd, "it wants the directory of a store that no daemon has open; penstock scrub %.60s verifies one in use",
+    cli_usage(cmd,
+              "it wants the directory of a store that no daemon has open; penstock scrub %.60s verifies one in use",
               arg);
     return NULL;
 }

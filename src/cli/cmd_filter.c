@@ -1,4 +1,6 @@
-/* rewrap: keys of files that are encrypted by the filter crypt, in a store of this machine or, from here, on a server. */
+/*
+ * rewrap: keys of files that are encrypted by the filter crypt, in a store of this machine or, from here, on a server.
+ */
 #include "cli.h"
 #include "status.h"
 

@@ -82,8 +82,8 @@ static void reload(const struct serve_args *a, struct srv *srv)
     srv_notify("RELOADING=1");
     if (configure(&again, err, sizeof err) == 0) {
         srv_reload(srv, again.cfg);
-        log_info("configuration read again: log level, log_slow and limits of tenants are set, certificates are read when they change, "
-                 "other changes need a restart");
+        log_info("configuration read again: log level, log_slow and limits of tenants are set, certificates are read "
+                 "when they change, other changes need a restart");
     } else {
         log_error("configuration not taken: %s", err);
     }
@@ -180,9 +180,10 @@ static int run_serve(const struct cli_cmd *cmd, int argc, char **argv)
     return code;
 }
 
-static const char serve_details[] = "Flags win over the file; a repeatable flag replaces the file's list.\n"
-                                    "SIGTERM drains and ends with 0. SIGHUP reads the log level, log_slow and the limits of tenants again,\n"
-                                    "and opens the audit log anew.";
+static const char serve_details[] =
+    "Flags win over the file; a repeatable flag replaces the file's list.\n"
+    "SIGTERM drains and ends with 0. SIGHUP reads the log level, log_slow and the limits of tenants again,\n"
+    "and opens the audit log anew.";
 
 const struct cli_cmd cmds_serve[] = {
     {"serve", "", "Runs the daemon: serves a store to clients", serve_details, run_serve},

@@ -29,11 +29,11 @@ void cli_add_fact(json_t *facts, const char *key, const char *value)
 
 static json_t *connection_json(const Penstock__V1__Connection *c)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "client", c->client, "purpose", c->purpose,
-                     "peer", c->peer, "provider", c->provider, "device", c->device, "rdma", (int)c->rdma, "shard",
-                     (json_int_t)c->shard, "requests", (json_int_t)c->requests, "bytes_in", (json_int_t)c->bytes_in,
-                     "bytes_out", (json_int_t)c->bytes_out, "placement", c->placement, "bytes_exported",
-                     (json_int_t)c->bytes_exported, "bytes_third", (json_int_t)c->bytes_third);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:I}", "client", c->client,
+                     "purpose", c->purpose, "peer", c->peer, "provider", c->provider, "device", c->device, "rdma",
+                     (int)c->rdma, "shard", (json_int_t)c->shard, "requests", (json_int_t)c->requests, "bytes_in",
+                     (json_int_t)c->bytes_in, "bytes_out", (json_int_t)c->bytes_out, "placement", c->placement,
+                     "bytes_exported", (json_int_t)c->bytes_exported, "bytes_third", (json_int_t)c->bytes_third);
 }
 
 static json_t *remote_status(const struct cli_url *u, const struct cli_conn *k, int *ret_exit)
@@ -161,9 +161,10 @@ static void print_status(json_t *j)
         printf("\n%-8s %-22s %-8s %-10s %-5s %5s %10s %10s %10s %s\n", "PURPOSE", "PEER", "PROVIDER", "DEVICE", "RDMA",
                "SHARD", "REQUESTS", "WRITTEN", "READ", "PLACEMENT");
     json_array_foreach(conns, i, c)
-        printf("%-8s %-22s %-8s %-10s %-5s %5lld %10lld %10s %10s %s\n", json_string_value(json_object_get(c, "purpose")),
-               json_string_value(json_object_get(c, "peer")), json_string_value(json_object_get(c, "provider")),
-               json_string_value(json_object_get(c, "device")), json_is_true(json_object_get(c, "rdma")) ? "yes" : "no",
+        printf("%-8s %-22s %-8s %-10s %-5s %5lld %10lld %10s %10s %s\n",
+               json_string_value(json_object_get(c, "purpose")), json_string_value(json_object_get(c, "peer")),
+               json_string_value(json_object_get(c, "provider")), json_string_value(json_object_get(c, "device")),
+               json_is_true(json_object_get(c, "rdma")) ? "yes" : "no",
                (long long)json_integer_value(json_object_get(c, "shard")),
                (long long)json_integer_value(json_object_get(c, "requests")),
                cli_size((uint64_t)json_integer_value(json_object_get(c, "bytes_in")), in),

@@ -178,7 +178,8 @@ static int run_backup(const struct cli_cmd *cmd, int argc, char **argv)
     if (!strncmp(u.server, "local:", 6))
         return backup_local(&u, argv[first + 1]);
     if (argv[first + 1][0] != '/')
-        return cli_usage(cmd, "\"%.60s\": the daemon writes the copy, so the directory is an absolute path of its machine",
+        return cli_usage(cmd,
+                         "\"%.60s\": the daemon writes the copy, so the directory is an absolute path of its machine",
                          argv[first + 1]);
     return backup_remote(&u, &k, argv[first + 1]);
 }

@@ -32,7 +32,8 @@ json_t *tenants_json(const struct cli_url *u, const struct cli_conn *k, const ch
         q.name = (char *)(uintptr_t)name;
     }
     q.session = cli_session_id(s);
-    a = (void *)cli_call(s, "/penstock.v1.StatusService/Tenants", &q.base, &penstock__v1__tenants_reply__descriptor, ret_exit);
+    a = (void *)cli_call(s, "/penstock.v1.StatusService/Tenants", &q.base, &penstock__v1__tenants_reply__descriptor,
+                         ret_exit);
     cli_session_close(s);
     if (!a)
         return NULL;
@@ -56,16 +57,17 @@ static void print_list(const json_t *list)
     const json_t *t;
     size_t i;
 
-    printf("%-20s %8s %10s %10s %10s %10s %6s %10s %10s\n", "NAME", "SESSIONS", "USED", "QUOTA", "OBJECTS", "QUOTA", "WEIGHT",
-           "RATE/S", "OPS/S");
+    printf("%-20s %8s %10s %10s %10s %10s %6s %10s %10s\n", "NAME", "SESSIONS", "USED", "QUOTA", "OBJECTS", "QUOTA",
+           "WEIGHT", "RATE/S", "OPS/S");
     json_array_foreach(list, i, t)
     {
         char used[32], quota[32], rate[32];
         printf("%-20s %8lld %10s %10s %10lld %10s %6s %10s %10s\n", json_string_value(json_object_get(t, "name")),
                (long long)json_integer_value(json_object_get(t, "sessions")),
-               cli_size((uint64_t)json_integer_value(json_object_get(t, "used_bytes")), used), limit(t, "quota", true, quota),
-               (long long)json_integer_value(json_object_get(t, "objects")), limit(t, "quota_objects", false, NULL),
-               limit(t, "weight", false, NULL), limit(t, "rate", true, rate), limit(t, "rate_ops", false, NULL));
+               cli_size((uint64_t)json_integer_value(json_object_get(t, "used_bytes")), used),
+               limit(t, "quota", true, quota), (long long)json_integer_value(json_object_get(t, "objects")),
+               limit(t, "quota_objects", false, NULL), limit(t, "weight", false, NULL), limit(t, "rate", true, rate),
+               limit(t, "rate_ops", false, NULL));
     }
 }
 
@@ -135,7 +137,8 @@ static bool take_limit(char *arg, Penstock__V1__TenantLimit *l)
     return true;
 }
 
-static int set(const struct cli_url *u, const struct cli_conn *k, const char *name, Penstock__V1__TenantLimit **limits, size_t n)
+static int set(const struct cli_url *u, const struct cli_conn *k, const char *name, Penstock__V1__TenantLimit **limits,
+               size_t n)
 {
     Penstock__V1__TenantSetRequest q = PENSTOCK__V1__TENANT_SET_REQUEST__INIT;
     Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
@@ -153,12 +156,14 @@ static int set(const struct cli_url *u, const struct cli_conn *k, const char *na
     q.name = (char *)(uintptr_t)name;
     q.limits = limits;
     q.n_limits = n;
-    a = (void *)cli_call(s, "/penstock.v1.TenantService/Set", &q.base, &penstock__v1__tenant_set_reply__descriptor, &code);
+    a = (void *)cli_call(s, "/penstock.v1.TenantService/Set", &q.base, &penstock__v1__tenant_set_reply__descriptor,
+                         &code);
     cli_session_close(s);
     if (!a)
         return code;
     printf(a->kept ? "kept over restarts\n"
-                   : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration too\n");
+                   : "until the daemon ends: it has no tenants_file, where this would be kept; change its "
+                     "configuration too\n");
     penstock__v1__tenant_set_reply__free_unpacked(a, NULL);
     return fflush(stdout) ? EXIT_FAILED : EXIT_OK;
 }
@@ -198,7 +203,8 @@ const struct cli_cmd cmds_tenant[] = {
     {"tenant list", "URL", "Lists the tenants of a server or an agent", NULL, run_list},
     {"tenant show", "URL NAME", "Shows a tenant: containers, limits, use", NULL, run_show},
     {"tenant set", "URL NAME KEY=VALUE...", "Sets limits of a tenant, from now on",
-     "quota, quota_objects, weight, rate, rate_ops, burst, burst_ops, max_sessions, max_connections, with values as in\n"
+     "quota, quota_objects, weight, rate, rate_ops, burst, burst_ops, max_sessions, max_connections, with values "
+     "as in\n"
      "penstock.yaml(5); \"none\": no limit; KEY= : as the configuration has it. All of them are set, or none.",
      run_set},
     {0},

@@ -98,8 +98,8 @@ static void print_tenants(struct page *p, const json_t *list)
 
     if (!begin_table(p, list))
         return;
-    line(p, "%-16s %10s %10s %6s %10s %8s %8s %10s", "TENANT", "PER S", "BYTES/S", "SHARE", "THROTTLED", "WAITING", "RUNNING",
-         "WAIT");
+    line(p, "%-16s %10s %10s %6s %10s %8s %8s %10s", "TENANT", "PER S", "BYTES/S", "SHARE", "THROTTLED", "WAITING",
+         "RUNNING", "WAIT");
     json_array_foreach(list, i, t)
         line(p, "%-16.16s %10.0f %10s %5.0f%% %10.0f %8.0f %8.0f %10s", text(t, "tenant"), num(t, "operations_per_s"),
              size_of(num(t, "bytes_per_s"), a), 100 * num(t, "share"), num(t, "throttled_per_s"), num(t, "waiting"),
@@ -131,8 +131,9 @@ static void print_caches(struct page *p, const json_t *list)
     line(p, "%-16s %10s %10s %6s %10s %10s %10s", "CACHE", "HIT/S", "MISS/S", "HITS", "EVICTED/S", "USED", "MEMORY");
     json_array_foreach(list, i, x)
         line(p, "%-16.16s %10s %10s %5.0f%% %10s %10s %10s", text(x, "tenant"), size_of(num(x, "hit_bytes_per_s"), a),
-             size_of(num(x, "miss_bytes_per_s"), b), 100 * num(x, "hit_share"), size_of(num(x, "evicted_bytes_per_s"), e),
-             size_of(num(x, "used_bytes"), c), size_of(num(x, "memory_bytes"), d));
+             size_of(num(x, "miss_bytes_per_s"), b), 100 * num(x, "hit_share"),
+             size_of(num(x, "evicted_bytes_per_s"), e), size_of(num(x, "used_bytes"), c),
+             size_of(num(x, "memory_bytes"), d));
 }
 
 static void print_connections(struct page *p, const json_t *list)
@@ -148,7 +149,8 @@ static void print_connections(struct page *p, const json_t *list)
     json_array_foreach(list, i, c)
         line(p, "%-8.8s %-22.22s %-10.10s %-5s %-12.12s %10.0f %10s %10s", text(c, "purpose"), text(c, "peer"),
              text(c, "provider"), json_is_true(json_object_get(c, "rdma")) ? "yes" : "no", text(c, "placement"),
-             num(c, "operations_per_s"), size_of(num(c, "write_bytes_per_s"), a), size_of(num(c, "read_bytes_per_s"), b));
+             num(c, "operations_per_s"), size_of(num(c, "write_bytes_per_s"), a),
+             size_of(num(c, "read_bytes_per_s"), b));
 }
 
 void top_print(FILE *f, const json_t *v, unsigned rows, unsigned cols)
@@ -156,11 +158,11 @@ void top_print(FILE *f, const json_t *v, unsigned rows, unsigned cols)
     struct page p = {f, rows, cols, 0};
     char a[32], b[32];
 
-    line(&p, "%s  %s %s  up %.0f s  %.0f sessions", text(v, "url"), text(v, "role"), text(v, "version"), num(v, "uptime"),
-         num(v, "sessions"));
-    line(&p, "read %s/s  written %s/s  data %.0f/s  control %.0f/s  errors %.0f/s", size_of(num(v, "read_bytes_per_s"), a),
-         size_of(num(v, "write_bytes_per_s"), b), num(v, "operations_per_s"), num(v, "control_per_s"),
-         num(v, "errors_per_s"));
+    line(&p, "%s  %s %s  up %.0f s  %.0f sessions", text(v, "url"), text(v, "role"), text(v, "version"),
+         num(v, "uptime"), num(v, "sessions"));
+    line(&p, "read %s/s  written %s/s  data %.0f/s  control %.0f/s  errors %.0f/s",
+         size_of(num(v, "read_bytes_per_s"), a), size_of(num(v, "write_bytes_per_s"), b), num(v, "operations_per_s"),
+         num(v, "control_per_s"), num(v, "errors_per_s"));
     line(&p, "%s", "");
     print_latency(&p, json_object_get(v, "latency"));
     print_tenants(&p, json_object_get(v, "tenants"));

@@ -166,8 +166,8 @@ static bool next_data(struct side *s, struct side_file *f, uint64_t at, uint64_t
 }
 
 /* Asking for one byte more than the file had tells whether it grew. A short read is the end. */
-static int copy_range(struct copy *c, struct job *j, struct side_file *in, struct side_file *out, char *buf, uint64_t at,
-                      uint64_t end)
+static int copy_range(struct copy *c, struct job *j, struct side_file *in, struct side_file *out, char *buf,
+                      uint64_t at, uint64_t end)
 {
     uint64_t size = (uint64_t)j->st.st_size;
     bool more = true;

@@ -110,7 +110,8 @@ static int open_with(struct cli_session *s, const char *token, ProtobufCMessage 
     q.client_id = (ProtobufCBinaryData){sizeof client, client};
     q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)(uintptr_t)token};
     q.purpose = purpose;
-    return call(s, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor, ret, res);
+    return call(s, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor, ret,
+                res);
 }
 
 static int open_session(struct cli_session *s, const char *addr, const struct cli_conn *k)

@@ -7,7 +7,8 @@
 /* NULL with a message printed. */
 json_t *status_json(const struct cli_url *u, const struct cli_conn *k, int *ret_exit);
 json_t *metrics_json(const struct cli_url *u, const struct cli_conn *k, int *ret_exit);
-json_t *tenants_json(const struct cli_url *u, const struct cli_conn *k, const char *name, int *ret_exit); /* name NULL: all */
+/* name NULL: all */
+json_t *tenants_json(const struct cli_url *u, const struct cli_conn *k, const char *name, int *ret_exit);
 /* A key that comes several times has a list of values. */
 void cli_add_fact(json_t *facts, const char *key, const char *value);
 void cli_print_fact(const char *key, const json_t *v);

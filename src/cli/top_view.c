@@ -146,10 +146,10 @@ static json_t *tenants(const struct diff *d)
         turns = tenant_gain(d, "turns_total", name);
         cost = tenant_gain(d, "cost_total", name);
         json_array_append_new(
-            list, json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tenant", cli_json_bytes(name), "operations_per_s",
-                            turns / d->seconds, "bytes_per_s", tenant_gain(d, "turn_bytes_total", name) / d->seconds,
-                            "share", all > 0 ? cost / all : 0.0, "throttled_per_s",
-                            tenant_gain(d, "throttled_total", name) / d->seconds, "wait",
+            list, json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tenant", cli_json_bytes(name),
+                            "operations_per_s", turns / d->seconds, "bytes_per_s",
+                            tenant_gain(d, "turn_bytes_total", name) / d->seconds, "share", all > 0 ? cost / all : 0.0,
+                            "throttled_per_s", tenant_gain(d, "throttled_total", name) / d->seconds, "wait",
                             turns > 0 ? tenant_gain(d, "waited_seconds_total", name) / turns : 0.0, "waiting",
                             tenant_now(d, "waiting", name), "running", tenant_now(d, "running", name)));
     }
@@ -213,12 +213,12 @@ static json_t *caches(const struct diff *d)
             hit = cache_gain(d, p, "hit_bytes_total", at);
             miss = cache_gain(d, p, "miss_bytes_total", at);
             snprintf(used, sizeof used, "%scache_used_bytes%s", p, at);
-            json_array_append_new(
-                list, json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "tenant", cli_json_bytes(name), "hit_bytes_per_s",
-                                hit / d->seconds, "miss_bytes_per_s", miss / d->seconds, "hit_share",
-                                hit + miss > 0 ? hit / (hit + miss) : 0.0, "evicted_bytes_per_s",
-                                cache_gain(d, p, "evicted_bytes_total", at) / d->seconds, "used_bytes", now_of(d, used),
-                                "memory_bytes", json_number_value(v)));
+            json_array_append_new(list, json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "tenant", cli_json_bytes(name),
+                                                  "hit_bytes_per_s", hit / d->seconds, "miss_bytes_per_s",
+                                                  miss / d->seconds, "hit_share",
+                                                  hit + miss > 0 ? hit / (hit + miss) : 0.0, "evicted_bytes_per_s",
+                                                  cache_gain(d, p, "evicted_bytes_total", at) / d->seconds,
+                                                  "used_bytes", now_of(d, used), "memory_bytes", json_number_value(v)));
         }
     return list;
 }
@@ -238,7 +238,8 @@ static double conn_gain(const json_t *was, const json_t *is, const char *key)
 
 static json_t *connections(const json_t *before, const json_t *after, double seconds)
 {
-    static const char *const as_is[] = {"client", "purpose", "peer", "provider", "device", "rdma", "shard", "placement"};
+    static const char *const as_is[] = {"client", "purpose", "peer", "provider", "device", "rdma", "shard",
+                                        "placement"};
     json_t *list = json_array(), *c, *o;
     size_t i, k;
 

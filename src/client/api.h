@@ -59,7 +59,8 @@ int api_walk(struct pst_fs *fs, const char *path, bool follow, bool missing_ok, 
 int api_walk_name(struct pst_fs *fs, const char *path, bool missing_ok, struct api_where *ret);
 /*
  * A path that names nothing but directories and a last name: then false, or true and ret has them as they are, so that
- * one request resolves the path and does what is to be done. If that fails with api_walk_needed, the path is to be walked.
+ * one request resolves the path and does what is to be done. If that fails with api_walk_needed, the path is to be
+ * walked.
  */
 bool api_split(struct pst_fs *fs, const char *path, struct api_where *ret);
 bool api_walk_needed(int r);

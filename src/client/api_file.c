@@ -36,8 +36,8 @@ static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mo
 }
 
 /*
- * The usual case of O_CREAT without a look at the name before: true, and the call's result. False: the name may be a link
- * to follow, or a file in a directory that may not be written, or there is a link on the way; a look tells.
+ * The usual case of O_CREAT without a look at the name before: true, and the call's result. False: the name may be a
+ * link to follow, or a file in a directory that may not be written, or there is a link on the way; a look tells.
  */
 static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
                            int *ret_result)

@@ -181,8 +181,8 @@ static int open_cont(struct client *c, const char *pool, const char *cont, bool 
 }
 
 /*
- * Connections, event descriptors and, for local:, the store's files: who runs out of descriptors in the middle finds it out in
- * libraries that name another error, or none.
+ * Connections, event descriptors and, for local:, the store's files: who runs out of descriptors in the middle finds it
+ * out in libraries that name another error, or none.
  */
 static int check_descriptors(const char *url, char *err, size_t err_size)
 {
@@ -202,7 +202,8 @@ static int check_descriptors(const char *url, char *err, size_t err_size)
     if (used + FILES_NEEDED <= l.rlim_cur)
         return 0;
     snprintf(err, err_size, "%.200s: %llu more files may be opened (ulimit -n is %llu): at least %u are needed", url,
-             (unsigned long long)(l.rlim_cur > used ? l.rlim_cur - used : 0), (unsigned long long)l.rlim_cur, FILES_NEEDED);
+             (unsigned long long)(l.rlim_cur > used ? l.rlim_cur - used : 0), (unsigned long long)l.rlim_cur,
+             FILES_NEEDED);
     return -EMFILE;
 }
 

@@ -130,8 +130,8 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
 void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX
 /*
- * Where one buffer is all that waits of an object: writes it by itself and waits; durable: so that it stands for an fsync
- * after it. False: there is more or nothing to write, or it failed; then nothing is known to be durable.
+ * Where one buffer is all that waits of an object: writes it by itself and waits; durable: so that it stands for an
+ * fsync after it. False: there is more or nothing to write, or it failed; then nothing is known to be durable.
  */
 bool cl_dirty_flush_one(struct cl_inode *i, bool durable);
 /* The last failure of a pending write of another handle since this was asked for f before; 0: none. */

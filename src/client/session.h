@@ -150,8 +150,8 @@ void session_read_soon(struct session *s);
 
 /* session_call.c */
 /*
- * Who a request is to act for, of which ret borrows the groups: cred, or root where cred is NULL and the session may act
- * for all. False: the session's own user, ret is as it was. Lock not held.
+ * Who a request is to act for, of which ret borrows the groups: cred, or root where cred is NULL and the session may
+ * act for all. False: the session's own user, ret is as it was. Lock not held.
  */
 bool session_cred(struct session *s, const struct pst_cred *cred, PB(Cred) *ret);
 /* Was the -ESTALE that a request met about the session itself? Waits for the keeper's answer. */

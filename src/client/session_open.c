@@ -118,7 +118,8 @@ bool session_endpoint(const PB(DataEndpoint) *in, struct session_shard *ret)
 {
     struct session_shard sh = {.shard = in->shard, .addr_len = (socklen_t)in->address.len};
 
-    if (in->address.len > sizeof sh.addr || in->address.len < sizeof(sa_family_t) || strlen(in->provider) >= sizeof sh.provider)
+    if (in->address.len > sizeof sh.addr || in->address.len < sizeof(sa_family_t) ||
+        strlen(in->provider) >= sizeof sh.provider)
         return false;
     snprintf(sh.provider, sizeof sh.provider, "%s", in->provider);
     memcpy(&sh.addr, in->address.data, in->address.len);
@@ -221,7 +222,8 @@ void session_net_close(struct session *s, const uint8_t id[SESSION_ID_BYTES])
     struct rpc_result res;
 
     req.session = (ProtobufCBinaryData){SESSION_ID_BYTES, (uint8_t *)(uintptr_t)id};
-    rpc_unary(s->channel->rpc, SERVICE "Close", buf, penstock__v1__session_close_request__pack(&req, buf), 1000, NULL, &res);
+    rpc_unary(s->channel->rpc, SERVICE "Close", buf, penstock__v1__session_close_request__pack(&req, buf), 1000, NULL,
+              &res);
     rpc_result_done(&res);
 }
 

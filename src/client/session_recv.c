@@ -1,9 +1,9 @@
 /*
- * Replies of the stream. Each request has a tag and a waiter, and whoever reads the stream hands each reply to the waiter
- * of its tag. One thread reads at a time: one of those that wait for a reply, so that it needs not be woken for its own;
- * when it has that, another one that waits. When none does, the stream's own thread reads: at once for a reply that nobody
- * stands waiting for, else after a pause without calls, since the next caller reads by itself. When the stream ends, all
- * waiters are told and send their requests again once the keeper has a new one.
+ * Replies of the stream. Each request has a tag and a waiter, and whoever reads the stream hands each reply to the
+ * waiter of its tag. One thread reads at a time: one of those that wait for a reply, so that it needs not be woken for
+ * its own; when it has that, another one that waits. When none does, the stream's own thread reads: at once for a reply
+ * that nobody stands waiting for, else after a pause without calls, since the next caller reads by itself. When the
+ * stream ends, all waiters are told and send their requests again once the keeper has a new one.
  */
 #include "session.h"
 

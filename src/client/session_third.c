@@ -1,6 +1,6 @@
 /*
- * Ways to the server behind an agent, for the bytes of requests that go by the agent: a host asks its agent for one, and the
- * agent its server (docs/protocol.md, section 11).
+ * Ways to the server behind an agent, for the bytes of requests that go by the agent: a host asks its agent for one,
+ * and the agent its server (docs/protocol.md, section 11).
  */
 #include "session.h"
 
@@ -89,8 +89,8 @@ int session_third(struct session *s, const struct session_shard *shard, uint64_t
         return -EAGAIN;
     req.shard = shard->shard;
     req.owner = owner;
-    r = session_unary(s, TICKET_PATH, &req.base, NULL, NULL, false, false, &penstock__v1__third_ticket_reply__descriptor, &m,
-                      &t.epoch);
+    r = session_unary(s, TICKET_PATH, &req.base, NULL, NULL, false, false,
+                      &penstock__v1__third_ticket_reply__descriptor, &m, &t.epoch);
     if (r < 0)
         return r;
     out = (PB(ThirdTicketReply) *)m;

@@ -33,7 +33,10 @@ static int once(struct session_channel *ch, const char *path, ProtobufCMessage *
         *ret = protobuf_c_message_unpack(reply, NULL, res.len, res.data);
         r = *ret ? 0 : -EBADMSG;
     } else if (r == -EAGAIN || (!res.from_server && r != -ETIMEDOUT)) {
-        /* EAGAIN: this try was turned away (too many calls), but one before it, on a broken connection, may still happen. */
+        /*
+         * EAGAIN: this try was turned away (too many calls), but one before it, on a broken connection, may still
+         * happen.
+         */
         r = -ECONNRESET;
     }
     rpc_result_done(&res);

@@ -25,8 +25,8 @@ struct rpc_tag {
 };
 
 /*
- * A completion queue hands a tag, and all that was written before its batch began, to the thread that gets it. The core is
- * not built with the thread sanitizer, so that this is told to it here.
+ * A completion queue hands a tag, and all that was written before its batch began, to the thread that gets it. The core
+ * is not built with the thread sanitizer, so that this is told to it here.
  */
 static inline void rpc_tag_give(void *tag)
 {

@@ -141,9 +141,8 @@ static int ticket_new(struct sess_table *t, struct sess *s, uint32_t shard, stru
     }
     do {
         rng_secret(k->bytes, sizeof k->bytes);
-        r = !atomic_load(&s->alive)                                              ? -ESTALE
-            : (third ? s->nthirds >= t->lim.thirds : s->ntickets >= t->lim.tickets) ? -EAGAIN
-                                                                                 : idmap_add(&t->tickets, sess_id_key(k->bytes), k);
+        bool full = third ? s->nthirds >= t->lim.thirds : s->ntickets >= t->lim.tickets;
+        r = !atomic_load(&s->alive) ? -ESTALE : full ? -EAGAIN : idmap_add(&t->tickets, sess_id_key(k->bytes), k);
     } while (r == -EEXIST);
     if (!r) {
         list_push_back(&t->ticket_order, &k->link);

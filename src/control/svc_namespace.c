@@ -428,7 +428,8 @@ const size_t ctl_ns_nmethods = ARRAY_SIZE(ctl_ns_methods);
 /* ---- Stream ---- */
 
 /* op NULL: none, or one of a later version. */
-static int stream_one(struct ctl_req *q, const struct ns_op *op, const PB(NamespaceRequest) * in, PB(NamespaceReply) * out)
+static int stream_one(struct ctl_req *q, const struct ns_op *op, const PB(NamespaceRequest) * in,
+                      PB(NamespaceReply) * out)
 {
     ProtobufCMessage *reply;
     int r;

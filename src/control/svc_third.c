@@ -1,4 +1,7 @@
-/* Third parties (docs/protocol.md, section 11): an agent asks its server for a ticket, and a host asks its agent for one. */
+/*
+ * Third parties (docs/protocol.md, section 11): an agent asks its server for a ticket, and a host asks its agent for
+ * one.
+ */
 #include "service_priv.h"
 
 #include "base/crypto.h"

@@ -214,7 +214,10 @@ static void on_request(struct fab_shard *s, const union cm_event *ev, size_t len
     bool made = false;
 
     if (accept_one(s, ev->e.info, ev->e.data, len, &made)) {
-        /* verbs of 1.17 forgets the request's rdma_cm id, unless it belongs to an endpoint (which is no queue pair yet). */
+        /*
+         * verbs of 1.17 forgets the request's rdma_cm id, unless it belongs to an endpoint (which is no queue pair
+         * yet).
+         */
         if (s->f->facts.rdma && !made && fi_endpoint(s->domain, ev->e.info, &ep, NULL))
             ep = NULL;
         /* Also when an endpoint was made from it: that frees the request in every provider. */

@@ -13,7 +13,8 @@
  *   - TCP connections to the listener's address that belong to no connection of the shard after half_open_ms are shut
  *     down (not closed: they are libfabric's), which it takes as their end and frees them;
  *   - one that is still there long after has been forgotten by libfabric (net does that): it is closed;
- *   - at the end all are shut down while libfabric can still see it: with its listener it forgets what it holds for them.
+ *   - at the end all are shut down while libfabric can still see it: with its listener it forgets what it holds
+ *     for them.
  */
 
 #define RECV_TIMEOUT_US 10000

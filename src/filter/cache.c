@@ -52,7 +52,8 @@ static void opened(struct pst_cont *pc, const struct pst_attr *a, const struct b
         cache_note(c, o, a, b->ns, b->history);
 }
 
-static int c_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name, struct pst_attr *ret)
+static int c_lookup(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                    struct pst_attr *ret)
 {
     const struct before b = before_call(c);
     int r = pst_store_lookup(c->next, ctx, parent, name, ret);
@@ -72,8 +73,8 @@ static int c_getattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino
     return r;
 }
 
-static int c_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask, const struct pst_attr *in,
-                     struct pst_attr *ret)
+static int c_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, uint32_t mask,
+                     const struct pst_attr *in, struct pst_attr *ret)
 {
     const struct before b = before_call(c);
     int r = pst_store_setattr(c->next, ctx, ino, mask, in, ret);
@@ -85,8 +86,8 @@ static int c_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino
     return r;
 }
 
-static int c_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name, const struct pst_new *in,
-                  struct pst_attr *ret, bool *ret_created)
+static int c_make(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
+                  const struct pst_new *in, struct pst_attr *ret, bool *ret_created)
 {
     const struct before b = before_call(c);
     int r = pst_store_make(c->next, ctx, parent, name, in, ret, ret_created);
@@ -133,7 +134,8 @@ static int c_readdir(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino
                      : pst_store_readdir(c->next, ctx, ino, cookie, false, fn, user);
 }
 
-static int c_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc, struct pst_attr *ret)
+static int c_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
+                  struct pst_attr *ret)
 {
     const struct before b = before_call(c);
     int r = pst_store_open(c->next, ctx, ino, accmode, trunc, ret);
@@ -239,8 +241,10 @@ static void c_stats(struct pst_store *st, pst_stat_fn fn, void *user)
             {"penstock_cache_evicted_bytes_total", "", "Given up for others", true, n.evicted * b},
             {"penstock_cache_void_bytes_total", "", "Given up because the file was changed", true, n.voided * b},
             {"penstock_cache_looks_total", "", "Questions for a file's change counter, beside opens", true, n.looks},
-            {"penstock_cache_ahead_bytes_total", "result=\"used\"", "Read ahead, and used or not", true, n.ahead_used * b},
-            {"penstock_cache_ahead_bytes_total", "result=\"wasted\"", "Read ahead, and used or not", true, n.ahead_wasted * b},
+            {"penstock_cache_ahead_bytes_total", "result=\"used\"", "Read ahead, and used or not", true,
+             n.ahead_used * b},
+            {"penstock_cache_ahead_bytes_total", "result=\"wasted\"", "Read ahead, and used or not", true,
+             n.ahead_wasted * b},
             {"penstock_cache_ahead_asked_bytes_total", "", "Asked for ahead", true, n.ahead * b},
             {"penstock_cache_ahead_failed_total", "", "Requests ahead that failed", true, n.ahead_failed},
             {"penstock_cache_memory_bytes", "", "Memory for blocks", false, c->nblocks * b},

@@ -7,13 +7,13 @@
  *
  * What is valid. An object's bytes are as of its change counter (pst_attr.change, which grows with every change): the
  * newest that was seen of it, and the newest answer wins. Each answer of the store below that has attributes is such a
- * look, an open above all; one that shows another counter makes all blocks of the object void. Blocks are read after the
- * counter was seen, so they are as of it or newer; if the same counter is seen once more, they are as of it. A look is
- * good for CACHE_AGE_NS, then the next read asks for the counter first (PST_OP_ATTR). Each change through this store
- * makes the object's blocks void when it comes back, before its submitter hears of it; one that failed may have happened,
- * so what was asked for before it came back is no look. What is being fetched meanwhile goes to who waits for it, since
- * it began to wait before, and is not kept. After a crash of the store below, which may have lost changes, a counter may
- * come twice: history (pst_store_history) has to be the same too.
+ * look, an open above all; one that shows another counter makes all blocks of the object void. Blocks are read after
+ * the counter was seen, so they are as of it or newer; if the same counter is seen once more, they are as of it. A look
+ * is good for CACHE_AGE_NS, then the next read asks for the counter first (PST_OP_ATTR). Each change through this store
+ * makes the object's blocks void when it comes back, before its submitter hears of it; one that failed may have
+ * happened, so what was asked for before it came back is no look. What is being fetched meanwhile goes to who waits for
+ * it, since it began to wait before, and is not kept. After a crash of the store below, which may have lost changes, a
+ * counter may come twice: history (pst_store_history) has to be the same too.
  *
  * One lock, for memory accesses only; bytes are copied outside of it, from pinned blocks.
  */
@@ -145,7 +145,8 @@ void cache_unpin(struct cache *c, uint32_t i);
 /* ---- cache_ahead.c; under cache.lock ---- */
 
 /* [from, to) was asked for: what is to be asked for ahead of it, if anything. */
-bool cache_ahead_want(struct cache *c, struct cache_obj *o, uint64_t from, uint64_t to, uint64_t *ret_from, uint64_t *ret_to);
+bool cache_ahead_want(struct cache *c, struct cache_obj *o, uint64_t from, uint64_t to, uint64_t *ret_from,
+                      uint64_t *ret_to);
 /* Of that, up to here was. */
 void cache_ahead_asked(struct cache *c, struct cache_obj *o, uint64_t from, uint64_t to);
 

@@ -29,7 +29,8 @@ static struct cache_stream *stream_of(struct cache_obj *o, uint64_t from, uint64
     return oldest;
 }
 
-bool cache_ahead_want(struct cache *c, struct cache_obj *o, uint64_t from, uint64_t to, uint64_t *ret_from, uint64_t *ret_to)
+bool cache_ahead_want(struct cache *c, struct cache_obj *o, uint64_t from, uint64_t to, uint64_t *ret_from,
+                      uint64_t *ret_to)
 {
     struct cache_stream *s;
     uint64_t target;

@@ -1,12 +1,12 @@
 /*
  * Which block of the cache goes when room is needed. Pure: indexes and keys in, an index out.
  *
- * What is new is in the window, a small part, oldest first; of that part up to half is for what was read ahead and is not
- * used yet. A block that leaves the window has its place in the main part while that has room. When it is full, the block
- * stays out of it, unless the one in the main part that was not used for longest is dead, or the new one is used far more
- * often than is usual. So of a set that is read again and again, and does not fit, a part stays and is found each time, in
- * whatever order it is read: all that a cache can do. Replacing the least recently used one would find nothing
- * (tests/unit/test_cache_policy.c).
+ * What is new is in the window, a small part, oldest first; of that part up to half is for what was read ahead and is
+ * not used yet. A block that leaves the window has its place in the main part while that has room. When it is full, the
+ * block stays out of it, unless the one in the main part that was not used for longest is dead, or the new one is used
+ * far more often than is usual. So of a set that is read again and again, and does not fit, a part stays and is found
+ * each time, in whatever order it is read: all that a cache can do. Replacing the least recently used one would find
+ * nothing (tests/unit/test_cache_policy.c).
  *
  * Dead: not used for one and a half times the longest distance between two uses of a block that was lately seen. To see
  * it also of blocks that are not here, the keys of the last ones that left are kept (ghosts).
@@ -60,8 +60,8 @@ int pol_init(struct pol *p, uint32_t nblocks);
 void pol_done(struct pol *p);
 
 /*
- * A block for key, pinned once, where something else went if there was no free one. POL_NONE: all that could go is pinned,
- * or, ahead, enough is there that was not used yet. unused: what went had been read ahead for nothing.
+ * A block for key, pinned once, where something else went if there was no free one. POL_NONE: all that could go is
+ * pinned, or, ahead, enough is there that was not used yet. unused: what went had been read ahead for nothing.
  */
 struct pol_gone {
     bool gone, unused;

@@ -35,7 +35,8 @@ static void free_queue(struct cache_queue *q)
 
 static void init_lists(struct cache_queue *q, uint32_t nfetches)
 {
-    struct list *lists[] = {&q->free, &q->done, &q->unsent, &q->unsent_ahead, &q->fetch_free, &q->fetch_active, &q->woken};
+    struct list *lists[] = {&q->free, &q->done, &q->unsent, &q->unsent_ahead, &q->fetch_free, &q->fetch_active,
+                            &q->woken};
 
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
         list_init(lists[i]);
@@ -158,8 +159,8 @@ static bool changes(enum pst_op_kind k)
 }
 
 /*
- * A change is over. Its attributes are those of the moment of the change, or, of a request that was repeated, of a moment
- * before: then, and if it failed, which it may have done after the change, the next reader looks.
+ * A change is over. Its attributes are those of the moment of the change, or, of a request that was repeated, of a
+ * moment before: then, and if it failed, which it may have done after the change, the next reader looks.
  */
 static void changed(struct cache *c, const struct cache_frame *f, struct cache_obj *o)
 {

@@ -34,8 +34,8 @@ static int admit_with_key(struct cf *cf, struct pst_cont *c)
     if (r == -ENODATA) {
         r = pst_store_readdir(c->next, &trusted, PST_ROOT_INO, 0, false, note_entry, &entries);
         if (!r && entries) {
-            log_error("%s/%s has files that were written without the filter crypt: copy them into a new container; or the filter is in "
-                      "its server already",
+            log_error("%s/%s has files that were written without the filter crypt: copy them into a new container; or "
+                      "the filter is in its server already",
                       c->info.pool, c->info.label);
             r = -EKEYREJECTED;
         }

@@ -167,7 +167,10 @@ static int sweep(struct fault_queue *q, struct pst_op **ret_ops, int max)
             hold(q, f, now);
         }
     }
-    /* Until there is something for the caller, or nothing: only after that does the lower queue's descriptor tell of more. */
+    /*
+     * Until there is something for the caller, or nothing: only after that does the lower queue's descriptor tell of
+     * more.
+     */
     while (!out && q->below && (n = pst_queue_reap(q->fq.next, ret_ops, max, 0)) > 0) {
         for (int i = 0; i < n; i++) {
             struct filter_frame *f = filter_frame_back(ret_ops[i]);

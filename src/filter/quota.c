@@ -1,13 +1,14 @@
 /*
  * Space and objects that all containers of the store below may take together. Who is over it gets -EDQUOT.
  *
- * The store below knows what is in use, exactly, also after a restart; but to ask it costs. So `used` is what it said the
- * last time, and `since` the most that everything begun since then can have added: as long as both and the next change fit,
- * nobody is asked. Never is more in use than their sum, so the limit holds; and nothing is refused before the store was
- * asked anew. What is under way then counts twice for that moment: at worst a change is refused that would just fit.
+ * The store below knows what is in use, exactly, also after a restart; but to ask it costs. So `used` is what it said
+ * the last time, and `since` the most that everything begun since then can have added: as long as both and the next
+ * change fit, nobody is asked. Never is more in use than their sum, so the limit holds; and nothing is refused before
+ * the store was asked anew. What is under way then counts twice for that moment: at worst a change is refused that
+ * would just fit.
  *
- * What a change needs is at most its own length. Where that does not fit, it is looked at closer: who writes over bytes that
- * a file has already (it has no holes) needs nothing, and may at the limit, too.
+ * What a change needs is at most its own length. Where that does not fit, it is looked at closer: who writes over bytes
+ * that a file has already (it has no holes) needs nothing, and may at the limit, too.
  */
 #include "filter/filter.h"
 #include "quota.h"

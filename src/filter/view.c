@@ -1,6 +1,6 @@
 /*
- * The part of a store that a tenant may know of: the containers of a list. What is not in it does not exist, and the store
- * below is not even asked for it, so that neither an answer nor its time tells whether it does.
+ * The part of a store that a tenant may know of: the containers of a list. What is not in it does not exist, and the
+ * store below is not even asked for it, so that neither an answer nor its time tells whether it does.
  *
  * Only administration is looked at: an open container, and a queue, are the lower store's own.
  */

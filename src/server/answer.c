@@ -118,8 +118,8 @@ void req_finish(struct req *r)
     r->reply.tag = r->dp.tag;
     r->reply.opcode = r->dp.opcode;
     /*
-     * Bytes that were to move did not: no answer may say that they did. And what fails under a session that has ended may
-     * fail for that alone: nothing has happened, and the client asks again in its next session.
+     * Bytes that were to move did not: no answer may say that they did. And what fails under a session that has ended
+     * may fail for that alone: nothing has happened, and the client asks again in its next session.
      */
     if (!c->fab || r->failed || (r->reply.status < 0 && !sess_alive(c->sess))) {
         conn_end(c);

@@ -42,8 +42,8 @@ struct text_tenant {
     unsigned containers_count;
     char **filters;
     unsigned filters_count;
-    char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections, *shards,
-        *buffer_memory, *cache, *read_ahead, *backend_token_file, *backend_cert, *backend_key;
+    char *quota, *quota_objects, *weight, *rate, *rate_ops, *burst, *burst_ops, *max_sessions, *max_connections,
+        *shards, *buffer_memory, *cache, *read_ahead, *backend_token_file, *backend_cert, *backend_key;
 };
 struct text_limits {
     char *bytes, *operations, *window;

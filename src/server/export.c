@@ -1,10 +1,11 @@
 /*
  * Exported memory: clients of this machine hand over memfds (fabric/export.h), requests name bytes in them, and stores
- * work there. One thread does the hand-overs (export_take.c) and lets go of what has ended; shards only look up and count.
+ * work there. One thread does the hand-overs (export_take.c) and lets go of what has ended; shards only look up and
+ * count.
  *
- * An export ends when its client shuts the connection down or dies, with the session, and when the session's capabilities
- * are revoked. From then on no request finds it. It is unmapped when the last request that uses it is over, and when no
- * queue of a store has it registered any more; then its connection is closed, which tells the client.
+ * An export ends when its client shuts the connection down or dies, with the session, and when the session's
+ * capabilities are revoked. From then on no request finds it. It is unmapped when the last request that uses it is
+ * over, and when no queue of a store has it registered any more; then its connection is closed, which tells the client.
  */
 #include "export.h"
 

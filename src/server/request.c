@@ -1,16 +1,16 @@
 /*
  * One request from its checks to its answer.
  *
- * A recorded change is the newest try of its slot first (control/once.h): it may wait for an earlier one's end (held), or
- * be overtaken by a later one before it is in the store, and then ends without effect and without an answer.
+ * A recorded change is the newest try of its slot first (control/once.h): it may wait for an earlier one's end (held),
+ * or be overtaken by a later one before it is in the store, and then ends without effect and without an answer.
  *
  *   READ           buffers -> turn -> store reads each part -> RMA writes to the client -> answer
  *   WRITE          buffers -> RMA reads from the client -> turn -> one store write -> answer
  *   CHUNK_READ     buffers -> turn -> one store read -> RMA writes -> answer
  *   CHUNK_REPLACE  as WRITE
  *
- * With EXPORTED the client's memory is mapped here: the bytes are copied from or to the buffers instead of RMA, or, for a
- * store that only moves them (pst_store_moves_only), it works in that memory, without buffers.
+ * With EXPORTED the client's memory is mapped here: the bytes are copied from or to the buffers instead of RMA, or, for
+ * a store that only moves them (pst_store_moves_only), it works in that memory, without buffers.
  *
  * With THIRD the RMA goes over another connection (third.c); or, in an agent, all of it is the store's business.
  *

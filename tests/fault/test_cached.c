@@ -1,6 +1,6 @@
 /*
- * What an agent's cache holds reaches nobody who may not read it: not another tenant of the agent, whose container and object
- * it is as well, and not who could read it until now. The agent and the server run in this process.
+ * What an agent's cache holds reaches nobody who may not read it: not another tenant of the agent, whose container and
+ * object it is as well, and not who could read it until now. The agent and the server run in this process.
  */
 #include "raw_daemon.h"
 
@@ -57,7 +57,8 @@ static int start(void **state)
     daemon_agent = true;
     daemon_config = server_config;
     daemon_agent_config = text;
-    if (start_daemon(state) < 0 || open_anna() < 0 || raw_open(&bert, addr, "berts-own-token-of-the-test", "q", "c") < 0)
+    if (start_daemon(state) < 0 || open_anna() < 0 ||
+        raw_open(&bert, addr, "berts-own-token-of-the-test", "q", "c") < 0)
         return -1;
     return raw_create(&anna, "both", &file, &cap_a);
 }

@@ -1,6 +1,6 @@
 /*
- * kill -9 of an agent that compresses and encrypts, at random moments under writers that sync: what was acknowledged is there,
- * and every chunk is readable. Random; the seed is printed. usage: test_agent_kills PENSTOCK [TEST]
+ * kill -9 of an agent that compresses and encrypts, at random moments under writers that sync: what was acknowledged is
+ * there, and every chunk is readable. Random; the seed is printed. usage: test_agent_kills PENSTOCK [TEST]
  * (and for its own children: test_agent_kills --writer BASE FILE FIRST SEED)
  */
 #include "api_cases.h"
@@ -80,8 +80,8 @@ static void check_file(struct pst_fs *fs, const char *path, const struct expect 
         for (uint32_t i = 0; i < WORDS; i++)
             if (!is_version(buf[i], place, buf[i] & 0xffffff, i, e) &&
                 !is_version(buf[i], place, (buf[i] ^ noise(i)) & 0xffffff, i, e))
-                fail_msg("%s, round %d: %s, place %d, word %u is %08x: of no version from %u to %u", when, round, path, place, i,
-                         buf[i], e->done[place], e->begun[place]);
+                fail_msg("%s, round %d: %s, place %d, word %u is %08x: of no version from %u to %u", when, round, path,
+                         place, i, buf[i], e->done[place], e->begun[place]);
     }
     assert_int_equal(pst_close(f), 0);
     free(buf);

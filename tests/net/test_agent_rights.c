@@ -1,6 +1,6 @@
 /*
- * Whom an agent may act for, and who judges that: the agent by its hosts' credentials, the server by the agent's, and the engine by
- * each request's user. usage: test_agent_rights PENSTOCK [TEST]
+ * Whom an agent may act for, and who judges that: the agent by its hosts' credentials, the server by the agent's, and
+ * the engine by each request's user. usage: test_agent_rights PENSTOCK [TEST]
  */
 #include "api_cases.h"
 #include "base/util.h"
@@ -92,8 +92,8 @@ static void another_user_of_an_open_object_is_judged_for_himself(void **state)
 }
 
 /*
- * The server judges by the agent's credential, whatever the agent lets its hosts say: a host that may be anybody, and the agent's
- * own administrator, who may open a container there, but as nobody else than the agent is.
+ * The server judges by the agent's credential, whatever the agent lets its hosts say: a host that may be anybody, and
+ * the agent's own administrator, who may open a container there, but as nobody else than the agent is.
  */
 static void an_agent_acts_for_nobody_that_its_credential_does_not_allow(void **state)
 {
@@ -167,8 +167,8 @@ static void an_agent_without_the_right_to_speak_for_hosts_does_not_start(void **
     make_credential(&client, "client", "any_uid");
     assert_true(daemon_start(&server, program, (const char *[]){"--credential", client.credential, NULL}));
     snprintf(cmd, sizeof cmd,
-             "'%s' serve --role agent --backend penstock://127.0.0.1:%d --backend-token-file %s --listen 127.0.0.1:0 --metrics off "
-             "2>&1 | grep -q 'origin: true'",
+             "'%s' serve --role agent --backend penstock://127.0.0.1:%d --backend-token-file %s --listen 127.0.0.1:0 "
+             "--metrics off 2>&1 | grep -q 'origin: true'",
              program, server.port, client.token_file);
     assert_int_equal(system(cmd), 0);
     daemon_done(&server);

@@ -1,11 +1,12 @@
 /*
- * The same application against a server, and against an agent in front of another one: it differs in the URL alone, and the
- * two stores hold the same data in the same format. usage: test_agent_same PENSTOCK [TEST]
+ * The same application against a server, and against an agent in front of another one: it differs in the URL alone, and
+ * the two stores hold the same data in the same format. usage: test_agent_same PENSTOCK [TEST]
  *
- * "The same format" is judged on the closed stores, by the engine and no daemon: the same names lead to objects of the same
- * type, mode, owner, device, size, number of links, chunk size, space taken, extended attributes and link text; each chunk has the same
- * bytes and the same opaque meta data, of which there is none without filters; `penstock check` finds both whole, and counts the
- * same. What each store draws or stamps by itself may differ: UUIDs, object numbers, versions, and times that nobody set.
+ * "The same format" is judged on the closed stores, by the engine and no daemon: the same names lead to objects of the
+ * same type, mode, owner, device, size, number of links, chunk size, space taken, extended attributes and link text;
+ * each chunk has the same bytes and the same opaque meta data, of which there is none without filters; `penstock check`
+ * finds both whole, and counts the same. What each store draws or stamps by itself may differ: UUIDs, object numbers,
+ * versions, and times that nobody set.
  */
 #include "api_cases.h"
 #include "base/rng.h"
@@ -183,8 +184,8 @@ static void compare_chunks(struct side s[2], const uint64_t ino[2], const struct
         for (int i = 0; i < 2; i++)
             n[i] = read_chunk(&s[i], ino[i], chunk, buf[i], at->chunk_size, &op[i]);
         if (n[0] != n[1] || n[0] < 0 || memcmp(buf[0], buf[1], (size_t)n[0]))
-            fail_msg("%s, chunk %llu: %lld and %lld bytes, or different ones", path, (unsigned long long)chunk, (long long)n[0],
-                     (long long)n[1]);
+            fail_msg("%s, chunk %llu: %lld and %lld bytes, or different ones", path, (unsigned long long)chunk,
+                     (long long)n[0], (long long)n[1]);
         assert_int_equal(op[0].meta_len, 0);
         assert_int_equal(op[1].meta_len, 0);
     }
@@ -215,7 +216,8 @@ static bool same_attributes(const struct pst_attr *a, const struct pst_attr *b)
 {
     return a->mode == b->mode && a->nlink == b->nlink && a->uid == b->uid && a->gid == b->gid && a->rdev == b->rdev &&
            a->size == b->size && a->used == b->used && a->chunk_size == b->chunk_size &&
-           (a->mtime_ns == b->mtime_ns || (a->mtime_ns > 1700000000 * (int64_t)NSEC_PER_SEC && b->mtime_ns > a->mtime_ns));
+           (a->mtime_ns == b->mtime_ns ||
+            (a->mtime_ns > 1700000000 * (int64_t)NSEC_PER_SEC && b->mtime_ns > a->mtime_ns));
 }
 
 struct name {
@@ -277,7 +279,8 @@ static int compare(struct side s[2], const uint64_t ino[2], const char *path)
     for (int i = 0; i < 2; i++)
         assert_int_equal(pst_store_getattr(s[i].c, &trusted, ino[i], &a[i]), 0);
     if (!same_attributes(&a[0], &a[1]))
-        fail_msg("%s: mode %o and %o, %u and %u links, owner %u and %u, size %llu and %llu, used %llu and %llu, mtime %lld and %lld",
+        fail_msg("%s: mode %o and %o, %u and %u links, owner %u and %u, size %llu and %llu, used %llu and %llu, "
+                 "mtime %lld and %lld",
                  path, a[0].mode, a[1].mode, a[0].nlink, a[1].nlink, a[0].uid, a[1].uid, (unsigned long long)a[0].size,
                  (unsigned long long)a[1].size, (unsigned long long)a[0].used, (unsigned long long)a[1].used,
                  (long long)a[0].mtime_ns, (long long)a[1].mtime_ns);
@@ -313,7 +316,8 @@ static void export_to(const struct daemon *of, const struct daemon *program_of, 
 {
     char cmd[400];
 
-    snprintf(cmd, sizeof cmd, "'%s' export %sdefault/default %s/%s.tar", program_of->program, of->base, program_of->dir, name);
+    snprintf(cmd, sizeof cmd, "'%s' export %sdefault/default %s/%s.tar", program_of->program, of->base, program_of->dir,
+             name);
     assert_int_equal(system(cmd), 0);
 }
 

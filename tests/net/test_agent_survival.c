@@ -1,6 +1,7 @@
 /*
- * An agent whose server goes away, which is itself exchanged, and whose hosts die: requests wait, hosts come back by themselves,
- * what is lost is told to each who may rely on it, and nobody leaves anything. usage: test_agent_survival PENSTOCK [TEST]
+ * An agent whose server goes away, which is itself exchanged, and whose hosts die: requests wait, hosts come back by
+ * themselves, what is lost is told to each who may rely on it, and nobody leaves anything. usage: test_agent_survival
+ * PENSTOCK [TEST]
  */
 #include "api_cases.h"
 #include "base/util.h"
@@ -26,7 +27,10 @@
 
 #define WAIT_MS 300000 /* of a client; a busy machine takes long for little */
 
-/* recent=0: a server that is killed loses what is not durable, as a machine does; and nothing is synced by itself meanwhile. */
+/*
+ * recent=0: a server that is killed loses what is not durable, as a machine does; and nothing is synced by itself
+ * meanwhile.
+ */
 static const char *const forgets[] = {"--store-option", "recent=0", "--store-option", "sync_ms=5000", NULL};
 static struct daemon server, agent;
 
@@ -264,8 +268,8 @@ static long figure(const struct daemon *d, const char *name)
     char cmd[300], line[200] = "";
     FILE *p;
 
-    snprintf(cmd, sizeof cmd, "'%s' status --metrics %.*s | awk '$1 == \"%s\" { print $2 }'", program, (int)strlen(d->base) - 1,
-             d->base, name);
+    snprintf(cmd, sizeof cmd, "'%s' status --metrics %.*s | awk '$1 == \"%s\" { print $2 }'", program,
+             (int)strlen(d->base) - 1, d->base, name);
     p = popen(cmd, "r");
     assert_non_null(p);
     if (!fgets(line, sizeof line, p) || pclose(p) != 0)
@@ -319,8 +323,8 @@ static void wait_for_no_more(const struct daemon *d, const struct held *before, 
         h = held_by(d);
     }
     if (!no_more(&h, before))
-        fail_msg("%s has %ld descriptors, %ld pieces of memory, %ld sessions; before there were %ld, %ld, %ld", who, h.fds, h.maps,
-                 h.sessions, before->fds, before->maps, before->sessions);
+        fail_msg("%s has %ld descriptors, %ld pieces of memory, %ld sessions; before there were %ld, %ld, %ld", who,
+                 h.fds, h.maps, h.sessions, before->fds, before->maps, before->sessions);
 }
 
 /* Moves bytes until it is killed; true: it did move some. */
@@ -402,7 +406,8 @@ static void hosts_die(const char *const *agent_args, const char *placement)
     wait_for_no_more(&agent, &agents, "the agent");
     wait_for_no_more(&server, &servers, "the server");
     now = held_by(&agent);
-    print_message("%s: %d hosts died; the agent's memory: %ld KiB, then %ld\n", placement, rounds, agents.rss_kib, now.rss_kib);
+    print_message("%s: %d hosts died; the agent's memory: %ld KiB, then %ld\n", placement, rounds, agents.rss_kib,
+                  now.rss_kib);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
     if (now.rss_kib > agents.rss_kib + 16 * 1024)
         fail_msg("the agent's memory grew");

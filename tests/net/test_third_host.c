@@ -1,6 +1,6 @@
 /*
- * Third-party placement where one side fails, seen from the host: the bytes of its requests go between it and the server
- * behind its agent. usage: test_third_host PENSTOCK [TEST]
+ * Third-party placement where one side fails, seen from the host: the bytes of its requests go between it and the
+ * server behind its agent. usage: test_third_host PENSTOCK [TEST]
  */
 #include "remote_case.h"
 
@@ -132,8 +132,8 @@ static void must_be(const uint8_t *p, size_t from, size_t to, int c, const char 
 }
 
 /*
- * Requests of one file time out while somebody stands still; when he goes on, their bytes come into no memory that has been
- * given back or is used for those of the other file.
+ * Requests of one file time out while somebody stands still; when he goes on, their bytes come into no memory that has
+ * been given back or is used for those of the other file.
  */
 static void late_bytes(struct pst_fs *fs, pid_t who, uint8_t *p, const char *what)
 {
@@ -154,7 +154,8 @@ static void late_bytes(struct pst_fs *fs, pid_t who, uint8_t *p, const char *wha
         must_be(p, 0, BYTES, 'm', what, round);
         for (int i = 0, failed = 0; i < 20; i++) {
             n = pst_pread(b, p, BYTES - 4096u * (unsigned)i, 0);
-            if (n != BYTES - 4096 * i && failed++ < 100) { /* it still recovers, or the machine is busy: 700 ms are short */
+            /* It still recovers, or the machine is busy: 700 ms are short. */
+            if (n != BYTES - 4096 * i && failed++ < 100) {
                 must_be(p, 0, n > 0 ? (size_t)n : 0, 'b', what, round);
                 nap(50);
                 i--;

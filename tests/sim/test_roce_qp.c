@@ -385,7 +385,8 @@ static void random_programs_complete_exactly_once_with_the_right_bytes(void **st
            (unsigned long long)t->naks, (unsigned long long)t->sacks, (unsigned long long)t->dups,
            (unsigned long long)t->joined);
     if (s.many)
-        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved && t->joined);
+        assert_true(t->timeouts && t->rnr && t->naks && t->sacks && t->dups && t->retransmits && t->xrc && t->moved &&
+                    t->joined);
 }
 
 int main(void)

@@ -39,7 +39,9 @@ int uroce_cm_id_create(struct uroce_device *dev, struct uroce_cm_channel *ch, en
     return 0;
 }
 
-/* holder_wait_fn, with dev->lock: what others want meanwhile is done, and whoever drives without a pause lets us go on. */
+/*
+ * holder_wait_fn, with dev->lock: what others want meanwhile is done, and whoever drives without a pause lets us go on.
+ */
 static void await_holder(void *ctx, int sock, int ms)
 {
     struct uroce_device *dev = ctx;

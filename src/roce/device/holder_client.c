@@ -170,7 +170,10 @@ struct question {
     int status;
 };
 
-/* Lock held. Reads what the holder has sent: packets are kept, answers go to their questions. -EAGAIN: nothing more now. */
+/*
+ * Lock held. Reads what the holder has sent: packets are kept, answers go to their questions. -EAGAIN: nothing more
+ * now.
+ */
 static int hear(struct holder_client *c)
 {
     struct holder_msg m;

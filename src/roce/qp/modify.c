@@ -155,8 +155,8 @@ int qp_set_peer(struct qp *qp, const struct qp_peer *peer)
     int r = 0;
 
     if (!qp_reliable(qp) || qp_state(qp) < UROCE_QPS_RTR || qp_state(qp) > UROCE_QPS_SQD ||
-        (peer->path &&
-         (peer->mtu_bytes < WIRE_MTU_BYTES_MIN - WIRE_SLOT_ROOM || peer->mtu_bytes > WIRE_FAR_MAX || peer->mtu_bytes & 3)))
+        (peer->path && (peer->mtu_bytes < WIRE_MTU_BYTES_MIN - WIRE_SLOT_ROOM || peer->mtu_bytes > WIRE_FAR_MAX ||
+                        peer->mtu_bytes & 3)))
         return -EINVAL;
     engine_settle(qp->e);
     if (peer->selective_repeat && !qp->selective) {

@@ -4,7 +4,7 @@
 #define OP(x) (1u << UROCE_WR_##x)
 #define OPS_SEND_WRITE                                                                                                 \
     (OP(SEND) | OP(SEND_WITH_IMM) | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM) | OP(LOCAL_INV) | OP(BIND_MW))
-#define OPS_RC     (OPS_SEND_WRITE | OP(SEND_WITH_INV) | OP(RDMA_READ) | OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD))
+#define OPS_RC     (OPS_SEND_WRITE | OP(SEND_WITH_INV) | OP(RDMA_READ) | OPS_ATOMIC)
 #define OPS_INLINE (OP(SEND) | OP(SEND_WITH_IMM) | OP(SEND_WITH_INV) | OP(RDMA_WRITE) | OP(RDMA_WRITE_WITH_IMM))
 #define OPS_ATOMIC (OP(ATOMIC_CMP_AND_SWP) | OP(ATOMIC_FETCH_AND_ADD))
 

@@ -1,14 +1,15 @@
 /*
  * Numbers of objects and containers. One counter counts runs of NS_INO_RUN numbers; a container takes a run when it has
- * used up its last one, and a new container takes one for its own number. Which numbers a run has is a permutation of the
- * counter under a key that the index keeps: who sees the numbers of some containers learns nothing of what was made in the
- * others, and objects made one after another are neighbours in the index.
+ * used up its last one, and a new container takes one for its own number. Which numbers a run has is a permutation of
+ * the counter under a key that the index keeps: who sees the numbers of some containers learns nothing of what was made
+ * in the others, and objects made one after another are neighbours in the index.
  *
- * The index holds a mark of the counter; runs below mark + NS_INO_WINDOW may be in use, and none above is taken before a
- * higher mark is durable. An open after a crash therefore goes on at mark + NS_INO_WINDOW: a number that a client may have
- * seen is not used again, even if its object did not survive. A clean close leaves the exact mark and says so.
+ * The index holds a mark of the counter; runs below mark + NS_INO_WINDOW may be in use, and none above is taken before
+ * a higher mark is durable. An open after a crash therefore goes on at mark + NS_INO_WINDOW: a number that a client may
+ * have seen is not used again, even if its object did not survive. A clean close leaves the exact mark and says so.
  *
- * Stores from before there were runs have numbers that are the counter's own, below their mark: NS_INO_FLAG tells them apart.
+ * Stores from before there were runs have numbers that are the counter's own, below their mark: NS_INO_FLAG tells them
+ * apart.
  *
  * The store's history (pst_store_history) goes with the mark: an open that follows neither a clean close nor a
  * process of which all is there (recent.c) begins a new one.
@@ -26,7 +27,8 @@
 #define HALF_MASK ((1u << HALF_BITS) - 1)
 #define ROUNDS    8
 
-_Static_assert(NS_INO_RUN == 1u << (62 - 2 * HALF_BITS), "a number is the flag, the two halves and the place in the run");
+_Static_assert(NS_INO_RUN == 1u << (62 - 2 * HALF_BITS),
+               "a number is the flag, the two halves and the place in the run");
 
 static struct key ino_key(void)
 {

@@ -187,14 +187,23 @@ bool cache_takes(const struct inode *i);
 
 /* ---- numbers (ino.c) ---- */
 
-/* A number that was never used, for an object of a container; 0: for a container. Under the namespace lock, without inode locks. */
+/*
+ * A number that was never used, for an object of a container; 0: for a container. Under the namespace lock, without
+ * inode locks.
+ */
 int ino_new(struct ns *ns, uint64_t cont, uint64_t *ret);
 int ino_open(struct ns *ns);
-/* For check: what the index says (-ENOENT in a new store, -EIO), and makes it say. The key of a store that has none is made. */
+/*
+ * For check: what the index says (-ENOENT in a new store, -EIO), and makes it say. The key of a store that has none is
+ * made.
+ */
 int ino_mark_read(struct engine *e, struct ino_mark *ret);
 int ino_mark_write(struct engine *e, const struct ino_mark *m);
 void ino_mark_begin(struct ino_mark *ret);
-/* The first number of a run, and the run that a number is of (a number from before there were runs: itself). 0 or -ENOMEM. */
+/*
+ * The first number of a run, and the run that a number is of (a number from before there were runs: itself). 0 or
+ * -ENOMEM.
+ */
 int ino_of_run(const struct ino_mark *m, uint64_t run, uint64_t *ret);
 int ino_run_of(const struct ino_mark *m, uint64_t ino, uint64_t *ret);
 /* After the last transaction: numbers go on without a gap. */

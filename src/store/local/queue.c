@@ -380,8 +380,8 @@ static void wait_for_any(struct queue *q, uint64_t timeout_ns)
 }
 
 /*
- * The kernel signals the end of a request after it has told of it: a signal that comes when the request was reaped already
- * would keep the descriptor readable until there is another one. Whoever was woken by it has nothing to reap.
+ * The kernel signals the end of a request after it has told of it: a signal that comes when the request was reaped
+ * already would keep the descriptor readable until there is another one. Whoever was woken by it has nothing to reap.
  */
 static void clear_late_event(struct queue *q)
 {

@@ -1,8 +1,8 @@
 /*
- * Closing handles of objects: nobody waits for it, but none is forgotten while its session lives, since the server keeps
- * an object as long as one handle is open. The first one goes at once; those that follow soon go together, in a request
- * that the session's thread sends (remote_tick), which looks again after each answer. A request whose answer does not come
- * is sent again over the next connection; that one may find it done.
+ * Closing handles of objects: nobody waits for it, but none is forgotten while its session lives, since the server
+ * keeps an object as long as one handle is open. The first one goes at once; those that follow soon go together, in a
+ * request that the session's thread sends (remote_tick), which looks again after each answer. A request whose answer
+ * does not come is sent again over the next connection; that one may find it done.
  */
 #include "remote.h"
 

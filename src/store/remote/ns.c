@@ -82,7 +82,8 @@ static uint64_t made_ino(const PB(NamespaceReply) *reply)
     return reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_ATTR && reply->attr->attr ? reply->attr->attr->ino : 0;
 }
 
-static void note_created(struct rcont *rc, const PB(CreateRequest) *in, const PB(NamespaceReply) *reply, uint64_t history)
+static void note_created(struct rcont *rc, const PB(CreateRequest) *in, const PB(NamespaceReply) *reply,
+                         uint64_t history)
 {
     const PB(CreateReply) *out = reply->op_case == PENSTOCK__V1__NAMESPACE_REPLY__OP_CREATE ? reply->create : NULL;
     struct place at;
@@ -97,7 +98,8 @@ static void note_created(struct rcont *rc, const PB(CreateRequest) *in, const PB
 }
 
 /* What was answered is not durable yet. */
-static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const PB(NamespaceReply) *reply, uint64_t history)
+static void note_change(struct rcont *rc, const PB(NamespaceRequest) *req, const PB(NamespaceReply) *reply,
+                        uint64_t history)
 {
     switch (req->op_case) {
     case PENSTOCK__V1__NAMESPACE_REQUEST__OP_SETATTR:

@@ -1,12 +1,14 @@
 /*
  * A connection of the queue's own to the server behind its agent, for the bytes of requests that go by the agent
- * (docs/protocol.md, section 11). It lives inside of one connection to the agent: it is made when that is up, and ends with it.
+ * (docs/protocol.md, section 11). It lives inside of one connection to the agent: it is made when that is up, and ends
+ * with it.
  *
  *   OFF -> ASKING -> CONNECTING -> GREETING -> UP -> CLOSING -> OFF        each can fall back to OFF
  *
- * A request with THIRD is over when its answer has come from the agent, and what it names can no longer be reached from the
- * server: because the answer says so, because the notice behind the last RMA write has come here, or because this connection
- * is closed. What an agent cannot have done so (-ENOTCONN), and reads whose bytes may be missing, are sent again without it.
+ * A request with THIRD is over when its answer has come from the agent, and what it names can no longer be reached from
+ * the server: because the answer says so, because the notice behind the last RMA write has come here, or because this
+ * connection is closed. What an agent cannot have done so (-ENOTCONN), and reads whose bytes may be missing, are sent
+ * again without it.
  */
 #include "queue.h"
 

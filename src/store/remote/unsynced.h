@@ -1,7 +1,7 @@
 /*
- * Changes that a server has answered and that no sync has covered yet: of objects (by number), of names (by directory and
- * name). Each is kept with the history (pst_store_history) under which it was answered. A sync that succeeds under another
- * history does not make it durable: the server has lost it, and knows nothing of it. Pure, no lock; bounded.
+ * Changes that a server has answered and that no sync has covered yet: of objects (by number), of names (by directory
+ * and name). Each is kept with the history (pst_store_history) under which it was answered. A sync that succeeds under
+ * another history does not make it durable: the server has lost it, and knows nothing of it. Pure, no lock; bounded.
  *
  * What is closed stays here: who opens a file again and syncs it relies on what was written before, as POSIX lets him.
  */

@@ -240,8 +240,8 @@ static void scatter(const struct pst_op *op, const uint8_t *from, uint64_t len)
 }
 
 /*
- * Does the reply fit its request? What a correct server never breaks. A chunk's replacement is made anew when it is tried
- * again, and need not be as long as the one whose recorded answer comes.
+ * Does the reply fit its request? What a correct server never breaks. A chunk's replacement is made anew when it is
+ * tried again, and need not be as long as the one whose recorded answer comes.
  */
 static bool fits(const struct rop *p, const struct dp_reply *y)
 {

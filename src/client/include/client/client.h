@@ -31,13 +31,16 @@ struct cl_options {
     const struct pst_option *store_opts; /* of the engine, or of the connection (placement=) */
     size_t nstore_opts;
     /*
-     * Filters between this client and its store, as filter_push reads them, the lowest first; ended by NULL. NULL: those
-     * of the environment variable PENSTOCK_FILTERS, separated by blanks.
+     * Filters between this client and its store, as filter_push reads them, the lowest first; ended by NULL. NULL:
+     * those of the environment variable PENSTOCK_FILTERS, separated by blanks.
      */
     const char *const *filters;
 };
 
-/* url: penstock://host[:port]/pool/container or local:/dir?pool/container ("local:/dir" alone: pool and container "default"). */
+/*
+ * url: penstock://host[:port]/pool/container or local:/dir?pool/container ("local:/dir" alone: pool and container
+ * "default").
+ */
 int cl_connect(const char *url, const struct cl_options *o, struct client **ret, char *err, size_t err_size);
 /* Flushes; the first error that no close or fsync has reported, or 0. */
 int cl_disconnect(struct client *c);

@@ -1,5 +1,6 @@
 /*
- * A session with a server: its lease, the stream of namespace requests, data tickets, and all of it again after a break.
+ * A session with a server: its lease, the stream of namespace requests, data tickets, and all of it again after a
+ * break.
  *
  * The client's id stays over reconnects, so that a mutating request that is sent again with its slot and sequence
  * happens once (contract 5). Calls wait for the connection and repeat until the time-out; then -ETIMEDOUT. Thread-safe.
@@ -81,9 +82,9 @@ void session_resume_again(struct session *s);
 const char *session_addr(const struct session *s);
 
 /*
- * A change that was sent in this session was given up, and nobody knows what becomes of it. A later change must not come
- * before it: nothing more that changes something goes out in this session, and the next one begins when the server has done
- * with what this one sent.
+ * A change that was sent in this session was given up, and nobody knows what becomes of it. A later change must not
+ * come before it: nothing more that changes something goes out in this session, and the next one begins when the server
+ * has done with what this one sent.
  */
 void session_give_up(struct session *s, uint64_t epoch);
 /* May a change be sent in this session? */
@@ -121,8 +122,9 @@ struct session_async {
 int session_begin(struct session *s, struct session_call *c, struct session_async *a);
 bool session_forget(struct session *s, struct session_async *a);
 /*
- * A request that was begun in session `epoch` was answered -ESTALE: is that the session's end? The first asks, and gives what
- * the second wants: 0: that session is over, ask again in the next; -ESTALE: it lives, the answer stands; -EAGAIN: not known yet.
+ * A request that was begun in session `epoch` was answered -ESTALE: is that the session's end? The first asks, and
+ * gives what the second wants: 0: that session is over, ask again in the next; -ESTALE: it lives, the answer stands;
+ * -EAGAIN: not known yet.
  */
 uint64_t session_doubt(struct session *s);
 int session_doubt_end(struct session *s, uint64_t epoch, uint64_t doubt);
@@ -169,8 +171,8 @@ void session_export(struct session *s, struct session_export *ret);
 /* Is there a server behind this one that a client may connect to (struct session_ticket.third)? */
 bool session_offers_third(struct session *s);
 /*
- * For an agent: what a client of its own needs to connect to that shard of the server (docs/protocol.md, section 11). Waits for
- * the server. -EAGAIN: it is away, or there are too many.
+ * For an agent: what a client of its own needs to connect to that shard of the server (docs/protocol.md, section 11).
+ * Waits for the server. -EAGAIN: it is away, or there are too many.
  */
 int session_third(struct session *s, const struct session_shard *shard, uint64_t owner, struct pst_third *ret);
 
@@ -184,7 +186,10 @@ struct session_ticket {
     uint8_t bytes[SESSION_TICKET_MAX];
     size_t len;
     uint8_t data_key[32];
-    /* Asked for: one for a connection to the server behind an agent, which is then here; data_key is that connection's own. */
+    /*
+     * Asked for: one for a connection to the server behind an agent, which is then here; data_key is that connection's
+     * own.
+     */
     bool third;
     struct session_shard to;
     uint64_t number;

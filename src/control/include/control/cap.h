@@ -38,7 +38,9 @@ struct cap {
 
 /* Mints one with the grant's caveats (those that are not "any"). */
 int cap_mint(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, struct cap *ret);
-/* A holder's narrowing; -ENOSPC when full. Only fields that narrow are written; `any` values leave things as they are. */
+/*
+ * A holder's narrowing; -ENOSPC when full. Only fields that narrow are written; `any` values leave things as they are.
+ */
 int cap_narrow(const struct cap *in, const struct cap_grant *g, struct cap *ret);
 /* Key id of a well-formed capability, unverified: to find the key. -EBADMSG. */
 int cap_key_id(const void *bytes, size_t len, uint64_t *ret_key_id);

@@ -87,7 +87,9 @@ void rpc_server_free(struct rpc_server *s);
 uint32_t rpc_server_calls(struct rpc_server *s);
 /* Connections that this process closed because descriptors were short: the last quarter (256 at most) is for files. */
 uint64_t rpc_server_dropped(void);
-/* A listener whose connections may take some of the descriptors that others leave: who watches a busy server gets in. */
+/*
+ * A listener whose connections may take some of the descriptors that others leave: who watches a busy server gets in.
+ */
 void rpc_server_prefer(int listener);
 
 /* From a quick method's handler, before it may wait for long: another thread looks for events from now on. */
@@ -181,7 +183,9 @@ int rpc_stream_send_end(struct rpc_stream *s);
 int rpc_stream_recv(struct rpc_stream *s, uint64_t timeout_ns, void **ret_msg, size_t *ret_len);
 /* Any thread: rpc_stream_recv returns 0 soon. */
 void rpc_stream_cancel(struct rpc_stream *s);
-/* Cancels if it still runs; frees. ret may be NULL; else done with rpc_result_done. Returns 0 or -errno of the status. */
+/*
+ * Cancels if it still runs; frees. ret may be NULL; else done with rpc_result_done. Returns 0 or -errno of the status.
+ */
 int rpc_stream_close(struct rpc_stream *s, struct rpc_result *ret);
 
 #endif

@@ -25,8 +25,8 @@ int tls_init(const char *dir, const struct tls_init *o, char *err, size_t err_si
 #define TOKEN_BYTES 65 /* 64 hex digits and NUL */
 
 /*
- * $PENSTOCK_RUN_DIR, or /run/penstock for root, $XDG_RUNTIME_DIR/penstock, /tmp/penstock-UID. Made (0700) if absent; -EPERM
- * unless it is a folder of the caller's own that others cannot write to (the one in /tmp: nor look into).
+ * $PENSTOCK_RUN_DIR, or /run/penstock for root, $XDG_RUNTIME_DIR/penstock, /tmp/penstock-UID. Made (0700) if absent;
+ * -EPERM unless it is a folder of the caller's own that others cannot write to (the one in /tmp: nor look into).
  */
 int token_run_dir(char *ret_dir, size_t size);
 /* Makes a random token and its file (0600, replaced whole) for the server at addr; port: the one that was taken. */

@@ -59,10 +59,11 @@ const char *dp_opcode_name(unsigned opcode);
 #define DP_F_SET_SIZE  16u
 #define DP_F_INLINE    32u /* the payload (WRITE, CHUNK_REPLACE) is, or is to be (READ, CHUNK_READ), in the message */
 #define DP_F_IF_UNCHANGED 64u /* version is the object's change counter */
-#define DP_F_EXPORTED  128u /* the segments are of exported memory: offset and number of the export, for address and key */
+/* The segments are of exported memory: offset and number of the export, for address and key. */
+#define DP_F_EXPORTED  128u
 /*
- * Third party: the memory is reached by another connection, of a client of the requester (docs/protocol.md, section 11). The
- * first segment is none: address: a tag of that client's; key: number of the connection; length 0.
+ * Third party: the memory is reached by another connection, of a client of the requester (docs/protocol.md, section
+ * 11). The first segment is none: address: a tag of that client's; key: number of the connection; length 0.
  */
 #define DP_F_THIRD     256u
 #define DP_F_ALL       511u
@@ -87,7 +88,8 @@ const char *dp_opcode_name(unsigned opcode);
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *
  * offset + length <= INT64_MAX. With INLINE length <= DP_INLINE_MAX; with EXPORTED or THIRD length > 0. The lengths
- * of the segments are > 0 (but for THIRD's first) and add up to `length`; none for length 0. seq 0 goes with slot 0 and origin 0.
+ * of the segments are > 0 (but for THIRD's first) and add up to `length`; none for length 0. seq 0 goes with slot 0 and
+ * origin 0.
  */
 
 /* A range of the client's memory. */
@@ -98,7 +100,7 @@ struct dp_seg {
 
 struct dp_request {
     uint64_t msgno; /* of this connection: the last one plus one */
-    uint64_t tag;   /* the client's; comes back in the reply. The upper 48 bits are the request's id in logs (base/trace.h) */
+    uint64_t tag;   /* the client's; comes back in the reply. Its upper 48 bits: the id in logs (base/trace.h) */
     uint8_t opcode; /* enum dp_opcode */
     uint16_t flags;
     uint32_t cap;  /* number of a bound capability */
@@ -119,8 +121,8 @@ struct dp_request {
 #define DP_SETTLED 1u /* no RMA of the request is under way, or comes */
 
 /*
- * The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes; of CHUNK_REPLACE
- * <= DP_CHUNK_MAX: the recorded answer to a request that was made anew may be of another length.
+ * The receiver has to check that a reply fits its request: msgno, opcode, and result <= length for bytes; of
+ * CHUNK_REPLACE <= DP_CHUNK_MAX: the recorded answer to a request that was made anew may be of another length.
  */
 struct dp_reply {
     uint64_t msgno;  /* of the request that it answers */

@@ -59,8 +59,8 @@ int export_mac(const uint8_t key[EXPORT_KEY], bool from_daemon, const struct exp
                uint8_t ret[EXPORT_MAC]);
 
 /*
- * Memory that can be exported: a memfd that cannot shrink or grow, mapped shared. Who touches a page first is charged for
- * it. 0 or -errno; the caller unmaps and closes.
+ * Memory that can be exported: a memfd that cannot shrink or grow, mapped shared. Who touches a page first is charged
+ * for it. 0 or -errno; the caller unmaps and closes.
  */
 int export_memory_new(size_t len, void **ret_base, int *ret_fd);
 /* The same if `shared`; where it is not, or there is none, private memory, and *ret_fd is -1. 0 or -ENOMEM. */

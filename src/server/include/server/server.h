@@ -26,8 +26,9 @@ int srv_metrics_port(const struct srv *s);
 int srv_stop(struct srv *s);
 
 /*
- * The configuration was read again: takes over the log's level and log_slow, and the limits of tenants, but for those that were
- * set at run time. What else has changed needs another start; of tenants that is logged. again is not needed afterwards.
+ * The configuration was read again: takes over the log's level and log_slow, and the limits of tenants, but for those
+ * that were set at run time. What else has changed needs another start; of tenants that is logged. again is not needed
+ * afterwards.
  */
 void srv_reload(struct srv *s, const struct srv_config *again);
 /* The audit log's file is opened anew: it was moved away. Any thread. */

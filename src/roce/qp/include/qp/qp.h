@@ -313,9 +313,9 @@ struct qp_peer {
     uint32_t window_pkts; /* 0: the engine's */
     /*
      * A second path to the same peer (shm), or NULL. By it (wire_pkt.far) go requests, from the moment when none is
-     * outstanding on the first, and what answers. A message that arrives by it has packets of mtu_bytes, a READ as well,
-     * so that both ends name the same number; they need not do so at the same time. What is on its way does not count
-     * in the engine's total_bytes, but in window_bytes.
+     * outstanding on the first, and what answers. A message that arrives by it has packets of mtu_bytes, a READ as
+     * well, so that both ends name the same number; they need not do so at the same time. What is on its way does not
+     * count in the engine's total_bytes, but in window_bytes.
      */
     const struct qp_path *path;
     uint32_t mtu_bytes, window_bytes;
