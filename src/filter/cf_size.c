@@ -68,8 +68,8 @@ static int cut_once(struct cut *x, bool *ret_again)
     if (r < 0)
         return (int)r;
     op = low_op(x, PST_OP_CHUNK_REPLACE, &iov);
-    r = cf_encode(x->cf, &x->cf->sync_ctx, x->c, &op, &iov, gen, x->plain, len < keep ? len : keep, x->stored, x->stored,
-                  &used);
+    r = cf_encode(x->cf, &x->cf->sync_ctx, x->c, &op, &iov, gen, x->plain, len < keep ? len : keep, x->stored,
+                  x->stored, &used);
     if (r < 0)
         return (int)r;
     op.flags = PST_OPF_SET_SIZE;

@@ -114,9 +114,9 @@ static int encrypt(const struct codec *c, struct codec_ctx *x, const struct code
     return r;
 }
 
-int codec_encode_to(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
-                    uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, uint8_t *sealed,
-                    struct codec_out *ret)
+int codec_encode_to(const struct codec *c, struct codec_ctx *x, const struct codec_place *at,
+                    const uint8_t key[SEAL_KEY], uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf,
+                    uint8_t *sealed, struct codec_out *ret)
 {
     struct chunk_meta m = {.flags = (uint8_t)((c->csum ? META_CSUM : 0) | (c->crypt ? META_CRYPT : 0)),
                            .plain_len = len,

@@ -73,9 +73,9 @@ struct codec_out {
 int codec_encode(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
                  uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, struct codec_out *ret);
 /* The same, with nothing but encrypted bytes in `sealed`, which is as long; with c->crypt all of them are there. */
-int codec_encode_to(const struct codec *c, struct codec_ctx *x, const struct codec_place *at, const uint8_t key[SEAL_KEY],
-                    uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf, uint8_t *sealed,
-                    struct codec_out *ret);
+int codec_encode_to(const struct codec *c, struct codec_ctx *x, const struct codec_place *at,
+                    const uint8_t key[SEAL_KEY], uint64_t gen, const uint8_t *plain, uint32_t len, uint8_t *buf,
+                    uint8_t *sealed, struct codec_out *ret);
 /* Does this meta data say that a key is needed? */
 bool codec_wants_key(const void *meta, size_t meta_len);
 /*

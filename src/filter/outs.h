@@ -1,7 +1,7 @@
 /*
- * Memory for encrypted chunks on their way to the store below: one piece, whose owner can have it read from there (a registered
- * region) without a copy. The store below may read all of it at any time, so nothing but what is encrypted is ever in it,
- * and it must not be able to write there: the tag is computed over the bytes as they lie in it.
+ * Memory for encrypted chunks on their way to the store below: one piece, whose owner can have it read from there (a
+ * registered region) without a copy. The store below may read all of it at any time, so nothing but what is encrypted
+ * is ever in it, and it must not be able to write there: the tag is computed over the bytes as they lie in it.
  */
 #ifndef FILTER_OUTS_H
 #define FILTER_OUTS_H

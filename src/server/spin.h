@@ -1,7 +1,7 @@
 /*
- * Polling on for a moment before a sleep: where something usually comes in that moment it is there at once, and no sleep is paid
- * for; where nothing does, as over a network whose round trip is longer, the processor's time is spent for nothing. So it is
- * done while it pays, and else once in a while, to see whether it does now. Pure; one thread.
+ * Polling on for a moment before a sleep: where something usually comes in that moment it is there at once, and no
+ * sleep is paid for; where nothing does, as over a network whose round trip is longer, the processor's time is spent
+ * for nothing. So it is done while it pays, and else once in a while, to see whether it does now. Pure; one thread.
  */
 #ifndef SERVER_SPIN_H
 #define SERVER_SPIN_H

@@ -1,6 +1,6 @@
 /*
- * Hosts of an agent with a cache, and hosts that are at the server itself: what one closed another opens whole, wherever it was
- * written, and what is read of the cache is never older. usage: test_agent_cache PENSTOCK [PROVIDER]
+ * Hosts of an agent with a cache, and hosts that are at the server itself: what one closed another opens whole,
+ * wherever it was written, and what is read of the cache is never older. usage: test_agent_cache PENSTOCK [PROVIDER]
  */
 #include "api_cases.h"
 #include "base/rng.h"
@@ -73,7 +73,8 @@ static void change(struct pst_fs *fs, struct model *m)
     if (how != PART)
         at = m->size = 0;
     draw(m->bytes + at, n);
-    assert_int_equal(pst_open(fs, how == AS_NEW ? "/new" : m->path, O_WRONLY | O_CREAT | (how == PART ? 0 : O_TRUNC), 0644, &f), 0);
+    assert_int_equal(
+        pst_open(fs, how == AS_NEW ? "/new" : m->path, O_WRONLY | O_CREAT | (how == PART ? 0 : O_TRUNC), 0644, &f), 0);
     assert_int_equal(pst_pwrite(f, m->bytes + at, n, at), n);
     assert_int_equal(pst_close(f), 0);
     m->size = max_u64(m->size, at + n);
@@ -95,7 +96,8 @@ static void must_be_as(struct pst_file *f, const struct model *m, const char *wh
 
 static void opened_it_is_as(int i, const struct model *m, int flags)
 {
-    static const char *const who[HOSTS] = {"a host", "a second host", "a host of another agent", "a host at the server"};
+    static const char *const who[HOSTS] = {"a host", "a second host", "a host of another agent",
+                                           "a host at the server"};
     struct pst_file *f;
     struct stat st;
 
@@ -106,7 +108,10 @@ static void opened_it_is_as(int i, const struct model *m, int flags)
     assert_int_equal(pst_close(f), 0);
 }
 
-/* Each change is by one host that is drawn, and the next opens of the others find it, of all files, so that most are hits. */
+/*
+ * Each change is by one host that is drawn, and the next opens of the others find it, of all files, so that most are
+ * hits.
+ */
 static void what_one_host_closed_the_next_open_of_any_other_reads(void **state)
 {
     const int rounds = extended ? 1000 : 20;
@@ -130,7 +135,10 @@ static void what_one_host_closed_the_next_open_of_any_other_reads(void **state)
     disconnect_all();
 }
 
-/* Of a file that stays open: at once what came through the agent; else when it is looked at next, and never an older state again. */
+/*
+ * Of a file that stays open: at once what came through the agent; else when it is looked at next, and never an older
+ * state again.
+ */
 static void a_file_that_stays_open_never_goes_back(void **state)
 {
     uint32_t page[1024], written = 0, seen = 0;
@@ -195,8 +203,8 @@ static int read_all_of(struct pst_fs *fs, const char *path)
 }
 
 /*
- * A crash takes what was cached and not durable, and another change takes its place, which the object's counter may not tell
- * from the one that is lost.
+ * A crash takes what was cached and not durable, and another change takes its place, which the object's counter may not
+ * tell from the one that is lost.
  */
 static void what_a_crash_of_the_server_took_is_not_served_from_the_cache(void **state)
 {

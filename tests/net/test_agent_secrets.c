@@ -1,6 +1,6 @@
 /*
- * Keys in the agent only: the server behind it has neither the tenant's key nor data keys nor plain bytes, in its memory, in its
- * files, or on the way to it. In a network namespace of its own, where packets may be captured.
+ * Keys in the agent only: the server behind it has neither the tenant's key nor data keys nor plain bytes, in its
+ * memory, in its files, or on the way to it. In a network namespace of its own, where packets may be captured.
  * usage: test_agent_secrets PENSTOCK SEARCH.PY
  */
 #include "api_cases.h"
@@ -77,8 +77,9 @@ static void end_capture(pid_t pid)
 }
 
 /*
- * Written, changed in place, and read: by the chunk, and in the small pieces that go with a message. What is encrypted is read by
- * the server from where it is; what it sends is copied before it is opened, since the server might change it meanwhile.
+ * Written, changed in place, and read: by the chunk, and in the small pieces that go with a message. What is encrypted
+ * is read by the server from where it is; what it sends is copied before it is opened, since the server might change it
+ * meanwhile.
  */
 static void use_files(struct pst_fs *fs, const char *base, uint8_t *buf)
 {
@@ -166,13 +167,14 @@ static void the_server_behind_an_agent_has_neither_keys_nor_plain_text(void **st
     hex(KEY, sizeof KEY - 1, key_text);
 
     snprintf(cmd, sizeof cmd,
-             "/usr/bin/python3 %s find --pid %d --files %s/store --packets %s --secret 'the plain text=%s' --secret 'the key=%s' "
-             "--secret 'the key in hexadecimal=%s' --secret 'a data key=%s' --secret 'another data key=%s' --must 'a name=%s'",
+             "/usr/bin/python3 %s find --pid %d --files %s/store --packets %s --secret 'the plain text=%s' "
+             "--secret 'the key=%s' --secret 'the key in hexadecimal=%s' --secret 'a data key=%s' "
+             "--secret 'another data key=%s' --must 'a name=%s'",
              search, (int)d.backend, d.dir, packets, planted, KEY, key_text, data_key[0], data_key[1], name);
     assert_int_equal(system(cmd), 0);
     /* They are found where they are. */
-    snprintf(cmd, sizeof cmd, "/usr/bin/python3 %s find --pid %d --must 'the key=%s' --must 'a data key=%s'", search, (int)d.pid, KEY,
-             data_key[0]);
+    snprintf(cmd, sizeof cmd, "/usr/bin/python3 %s find --pid %d --must 'the key=%s' --must 'a data key=%s'", search,
+             (int)d.pid, KEY, data_key[0]);
     assert_int_equal(system(cmd), 0);
     assert_int_equal(pst_disconnect(fs), 0);
     daemon_done(&d);

@@ -54,7 +54,10 @@ struct filter_frame *filter_frame_back(struct pst_op *op);
 /* Gives the frame back and returns its operation, ready to be handed up. */
 struct pst_op *filter_frame_drop(struct filter_queue *fq, struct filter_frame *f);
 
-/* For a queue's descriptor that is an epoll set. 0 or -errno; until something of it is readable, UINT64_MAX: however long. */
+/*
+ * For a queue's descriptor that is an epoll set. 0 or -errno; until something of it is readable, UINT64_MAX: however
+ * long.
+ */
 int filter_watch(int epoll, int fd);
 void filter_sleep(int epoll, uint64_t ns);
 
@@ -64,14 +67,17 @@ int filter_number(const struct pst_option *o, uint64_t min, uint64_t max, uint64
 /* ---- what keeps tenants apart ---- */
 
 /*
- * The part of a store that one tenant may know of: containers, POOL/CONTAINER each, or POOL and a star. What is not among them
- * does not exist for who stands on it; pools cannot be made. shared: its close leaves `next` open. 0, -EINVAL, -ENOMEM.
+ * The part of a store that one tenant may know of: containers, POOL/CONTAINER each, or POOL and a star. What is not
+ * among them does not exist for who stands on it; pools cannot be made. shared: its close leaves `next` open. 0,
+ * -EINVAL, -ENOMEM.
  */
 int filter_view(struct pst_store *next, const char *const *containers, size_t n, bool shared, struct pst_store **ret);
 int filter_view_check(const char *container); /* 0, -EINVAL */
 /* As the filter "quota"; 0: no limit. On an error `next` stays the caller's. */
 int filter_quota(struct pst_store *next, uint64_t bytes, uint64_t objects, struct pst_store **ret);
-/* Of a store that filter_quota has made: from now on. Who is over it keeps what he has, and gets no more. Any thread. */
+/*
+ * Of a store that filter_quota has made: from now on. Who is over it keeps what he has, and gets no more. Any thread.
+ */
 void filter_quota_set(struct pst_store *st, uint64_t bytes, uint64_t objects);
 
 /* ---- what is read again and again ---- */
@@ -80,17 +86,17 @@ void filter_quota_set(struct pst_store *st, uint64_t bytes, uint64_t objects);
 #define FILTER_CACHE_MIN   (16 * MiB)
 #define FILTER_CACHE_MAX   (1024 * GiB)
 /*
- * Keeps what is read in `bytes` of memory, close-to-open consistent, and reads up to `ahead` bytes ahead of who reads in
- * order (0: not); see cache.h. On top of all other filters: what is in memory needs neither the store below nor them.
- * 0, -EINVAL, -ENOMEM: `next` stays the caller's.
+ * Keeps what is read in `bytes` of memory, close-to-open consistent, and reads up to `ahead` bytes ahead of who reads
+ * in order (0: not); see cache.h. On top of all other filters: what is in memory needs neither the store below nor
+ * them. 0, -EINVAL, -ENOMEM: `next` stays the caller's.
  */
 int filter_cache(struct pst_store *next, uint64_t bytes, uint64_t ahead, struct pst_store **ret);
 /* Its memory, whole pages, into which it has the store below read: until it is closed. */
 void filter_cache_memory(struct pst_store *st, void **ret, size_t *ret_len);
 
 /*
- * Memory from which a filter of these has the store below read bytes, all of them encrypted; whole pages, until it is closed. The
- * store below must not be able to write there. False: there is none.
+ * Memory from which a filter of these has the store below read bytes, all of them encrypted; whole pages, until it is
+ * closed. The store below must not be able to write there. False: there is none.
  */
 bool filter_sealed_memory(struct pst_store *st, void **ret, size_t *ret_len);
 
@@ -111,8 +117,8 @@ const struct filter_type *filter_type(size_t i);
 int filter_push(const char *spec, struct pst_store *next, struct pst_store **ret, char *err, size_t err_size);
 
 /*
- * A new tenant key, which is `crypt`'s current one, the earlier one among its old ones: wraps the data keys of all objects
- * of a container, which was opened by the topmost filter, by the current one; no data is rewritten. It may be
+ * A new tenant key, which is `crypt`'s current one, the earlier one among its old ones: wraps the data keys of all
+ * objects of a container, which was opened by the topmost filter, by the current one; no data is rewritten. It may be
  * repeated, and files may be in use. 0, -EINVAL: the filter is not there; else the first error: the others were done.
  */
 struct filter_rewrapped {
