@@ -27,6 +27,7 @@ struct dev_tx_scratch {
         uint32_t head_len, tail_len, bytes;
         bool whole; /* it lies in one piece, in `copies` */
         bool moved; /* the payload is a slot's copy */
+        const uint8_t *like; /* headers that are its own, but for the PSN */
     } pkt[DEV_BURST];
     /* Of packets that are not: pad and ICRC of one and the headers of the next are one piece. */
     struct {
@@ -105,13 +106,19 @@ static bool go_on(struct dev_tx_scratch *s, const struct qp_tx *t, int i)
     struct packet *p = &s->pkt[i];
     if (!before->whole || before->moved)
         return false;
-    *p = *before;
+    /* Piece by piece, and not from the one before: a processor waits for a copy of what it has just written in parts. */
+    p->whole = true;
+    p->moved = false;
+    p->like = before->like;
+    p->head_len = before->head_len;
+    p->tail_len = before->tail_len;
+    p->bytes = before->bytes;
     p->head = s->copies + s->copied;
+    p->tail = p->head + p->bytes - p->tail_len;
     if (p->head_len <= HEAD_USUAL)
-        memcpy(p->head, before->head, HEAD_USUAL); /* what it has too much is overwritten by the payload */
+        memcpy(p->head, p->like, HEAD_USUAL); /* what it has too much is overwritten by the payload */
     else
-        memcpy(p->head, before->head, p->head_len);
-    p->tail = p->head + (before->tail - before->head);
+        memcpy(p->head, p->like, p->head_len);
     wire_head_psn(p->head, t->pkt.psn);
     s->copied += p->bytes;
     return true;
@@ -140,6 +147,7 @@ static bool prepare(struct uroce_device *dev, struct qp_tx *t, int i)
         p->tail = s->between[i + 1].tail + WIRE_TAIL_MAX - p->tail_len;
         return true;
     }
+    p->like = p->head;
     p->tail = p->head + n + t->payload_len;
     s->copied += p->bytes;
     return true;

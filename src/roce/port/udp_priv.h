@@ -55,7 +55,7 @@ struct udp_group {
     int fd;
 };
 
-/* Datagrams of the last recvmmsg; packets are handed out from msg/offset on. */
+/* Datagrams of the last recvmmsg; packets are handed out from msg/at on. */
 struct udp_rx {
     struct mmsghdr mm[UDP_RX_MSGS];
     struct iovec iov[UDP_RX_MSGS];
@@ -67,8 +67,8 @@ struct udp_rx {
     uint32_t ask;  /* datagrams to ask for: an empty look at the queue costs as much as a packet */
     union uroce_gid to;
     bool raw;            /* they came from the raw socket: with IP headers */
-    struct port_rx what; /* of datagram `msg`: data and len are what is left of it */
-    uint32_t seg_bytes;
+    struct port_rx what; /* of datagram `msg`, whole */
+    uint32_t seg_bytes, at, segment; /* at: what was handed out of it, which were so many segments */
     uint32_t overflow[2 + UDP_GROUPS]; /* SO_RXQ_OVFL's last value of main, raw, groups */
     uint32_t source;                   /* index into overflow of the socket that was read */
 };

@@ -42,7 +42,7 @@ static void begin_msg(struct udp_port *u)
     struct udp_rx *x = &u->rx;
     struct mmsghdr *m = &x->mm[x->msg];
     uint8_t *data = x->buf + x->msg * UDP_RX_BYTES;
-    x->seg_bytes = 0;
+    x->seg_bytes = x->at = x->segment = 0;
     x->what = (struct port_rx){.data = data, .len = m->msg_len, .to = u->local, .ipv4_id_known = u->v6};
     x->what.to.gid = x->to; /* what the socket is bound to; a wildcard socket is told */
     if (m->msg_hdr.msg_flags & MSG_TRUNC) {
@@ -59,23 +59,25 @@ static void begin_msg(struct udp_port *u)
         x->seg_bytes = x->what.len;
 }
 
-/* One packet of what was read, or false. An IPv4 id that is known counts up from segment to segment. */
+/*
+ * One packet of what was read, or false. An IPv4 id that is known counts up from segment to segment. What all of them
+ * have stays as it is: a processor waits for a copy of what it has just written in parts.
+ */
 static bool next_packet(struct udp_port *u, uint64_t now_ns, struct port_rx *ret)
 {
     struct udp_rx *x = &u->rx;
     while (x->msg < x->nmsgs) {
-        if (!x->what.len) {
+        if (x->at >= x->what.len) {
             if (++x->msg < x->nmsgs)
                 begin_msg(u);
             continue;
         }
         *ret = x->what;
         ret->time_ns = now_ns;
-        if (ret->len > x->seg_bytes)
-            ret->len = x->seg_bytes;
-        x->what.data += ret->len;
-        x->what.len -= ret->len;
-        x->what.ipv4_id++;
+        ret->data += x->at;
+        ret->len = (uint32_t)min_u64(x->what.len - x->at, x->seg_bytes);
+        ret->ipv4_id = (uint16_t)(ret->ipv4_id + x->segment++);
+        x->at += ret->len;
         return true;
     }
     return false;
