@@ -50,7 +50,7 @@ struct cli_cmd {
 /* Tables of the files of this folder, each ended by a NULL name. */
 extern const struct cli_cmd cmds_serve[], cmds_mount[], cmds_admin[], cmds_files[], cmds_copy[], cmds_check[],
     cmds_store[], cmds_status[], cmds_tar[], cmds_bench[], cmds_tls[], cmds_bundle[], cmds_filter[], cmds_top[],
-    cmds_tenant[];
+    cmds_tenant[], cmds_made[];
 
 /* Ended by an entry whose name is NULL. */
 #define OPTS_MAX 64

@@ -75,7 +75,7 @@ static void make_line(struct line *l, const struct audit_event *e)
 {
     struct timespec t;
     struct tm tm;
-    char day[24], stamp[40];
+    char day[24], stamp[40], request[20];
 
     clock_gettime(CLOCK_REALTIME, &t);
     gmtime_r(&t.tv_sec, &tm);
@@ -90,6 +90,8 @@ static void make_line(struct line *l, const struct audit_event *e)
     add_field(l, "peer", e->peer);
     add_field(l, "what", e->what);
     add_field(l, "error", e->error);
+    snprintf(request, sizeof request, e->request ? "%llx" : "", (unsigned long long)e->request);
+    add_field(l, "request", request);
     memcpy(l->text + l->len, "}\n", 2);
     l->len += 2;
 }

@@ -1,6 +1,7 @@
 /* The control server's life: methods, listening, the lease clock, stopping. */
 #include "service_priv.h"
 
+#include "base/crypto.h"
 #include "control/tls.h"
 
 #include <errno.h>
@@ -65,8 +66,9 @@ static void on_unary(struct rpc_call *c, const void *msg, size_t len, void *user
 static int admit(struct rpc_call *c, void *user)
 {
     struct ctl_server *s = user;
+    struct ctl_cred cred;
 
-    if (!rpc_peer_has_cert(c) || !strncmp(rpc_path(c), "/grpc.health.v1.", 16) || ctl_cert_cred(s, c))
+    if (!rpc_peer_has_cert(c) || !strncmp(rpc_path(c), "/grpc.health.v1.", 16) || ctl_cert_cred(s, c, &cred, NULL))
         return 0;
     sess_refuse(s->sess, REFUSE_CREDENTIAL);
     return -EACCES;
@@ -95,7 +97,7 @@ static int make_rpc(struct ctl_server *s, const struct ctl_config *cfg)
 {
     struct rpc_server_config rc = {.user = s, .threads = cfg->threads, .max_calls = cfg->max_calls, .admit = admit};
     size_t n = ARRAY_SIZE(streams) + ctl_session_nmethods + ctl_admin_nmethods + ctl_cap_nmethods +
-               ctl_status_nmethods + ctl_ns_nmethods + ctl_tenant_nmethods;
+               ctl_status_nmethods + ctl_ns_nmethods + ctl_tenant_nmethods + ctl_credential_nmethods;
 
     s->methods = calloc(n, sizeof *s->methods);
     if (!s->methods)
@@ -107,6 +109,7 @@ static int make_rpc(struct ctl_server *s, const struct ctl_config *cfg)
     n = add_methods(s->methods, n, ctl_cap_methods, ctl_cap_nmethods);
     n = add_methods(s->methods, n, ctl_status_methods, ctl_status_nmethods);
     n = add_methods(s->methods, n, ctl_tenant_methods, ctl_tenant_nmethods);
+    n = add_methods(s->methods, n, ctl_credential_methods, ctl_credential_nmethods);
     memcpy(s->methods + n, streams, sizeof streams);
     rc.methods = s->methods;
     rc.nmethods = n + ARRAY_SIZE(streams);
@@ -153,7 +156,7 @@ static void refused(void *user, uint32_t tenant, enum refusal r)
     struct ctl_server *s = user;
 
     audit_put(s->audit, &(struct audit_event){.event = "refused",
-                                              .tenant = tenant < s->ntenants ? s->tenants[tenant].in.name : NULL,
+                                              .tenant = tenant < SESS_TENANTS_MAX ? s->tenants[tenant].in.name : NULL,
                                               .what = refusal_name(r)});
 }
 
@@ -184,65 +187,32 @@ static void *tick(void *arg)
 
 /* ---- start ---- */
 
-static int add_tenants(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
-{
-    s->tenants = calloc(cfg->ntenants, sizeof *s->tenants);
-    if (!s->tenants)
-        return -ENOMEM;
-    for (size_t i = 0; i < cfg->ntenants; i++) {
-        struct ctl_ten *t = &s->tenants[s->ntenants++];
-        struct ctl_endpoint *own = calloc(cfg->tenants[i].nendpoints + 1, sizeof *own);
-        pthread_mutex_init(&t->mu, NULL);
-        t->in = cfg->tenants[i];
-        atomic_store(&t->sessions, t->in.sessions);
-        t->in.endpoints = own;
-        if (!own)
-            return -ENOMEM;
-        if (t->in.nendpoints > CTL_ENDPOINTS_MAX) {
-            snprintf(err, err_size, "at most %u data endpoints", CTL_ENDPOINTS_MAX);
-            return -E2BIG;
-        }
-        if (t->in.nendpoints)
-            memcpy(own, cfg->tenants[i].endpoints, t->in.nendpoints * sizeof *own);
-    }
-    return 0;
-}
-
 static int add_creds(struct ctl_server *s, const struct ctl_config *cfg)
 {
-    /* One more for each token file. */
-    s->creds = calloc(cfg->ncreds + cfg->nlisten + 1, sizeof *s->creds);
-    if (!s->creds)
-        return -ENOMEM;
-    if (cfg->ncreds)
-        memcpy(s->creds, cfg->creds, cfg->ncreds * sizeof *s->creds);
-    s->ncreds = cfg->ncreds;
-    return 0;
+    int r = 0;
+
+    for (size_t i = 0; !r && i < cfg->ncreds; i++)
+        r = ctl_cred_add(s, &cfg->creds[i], true, NULL);
+    return r;
 }
 
 /* The credential of who can read the token file that is made here. */
 static int add_token(struct ctl_server *s, struct ctl_addr *a, char *err, size_t err_size)
 {
-    struct ctl_cred *c = &s->creds[s->ncreds];
+    struct ctl_cred c = {.name = "local", .by_token = true, .uid = geteuid(), .gid = getegid(), .origin = true, .admin = true};
     char token[TOKEN_BYTES];
     int r = token_create(a->addr, a->port, token);
 
     if (!r)
-        r = token_hash(token, c->token_hash);
+        r = token_hash(token, c.token_hash);
+    pst_wipe(token, sizeof token);
     if (r) {
         snprintf(err, err_size, "%s: no token file (PENSTOCK_RUN_DIR sets where): %s", a->addr, strerror(-r));
         return r;
     }
     a->token = true;
-    snprintf(c->name, sizeof c->name, "local");
-    c->by_token = true;
-    c->uid = geteuid();
-    c->gid = getegid();
-    c->any_uid = !c->uid;
-    c->origin = true;
-    c->admin = true;
-    s->ncreds++;
-    return 0;
+    c.any_uid = !c.uid;
+    return ctl_cred_add(s, &c, true, NULL);
 }
 
 static int listen_all(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size)
@@ -282,7 +252,7 @@ static int set_up(struct ctl_server *s, const struct ctl_config *cfg, char *err,
     s->export_path = cfg->export_path ? strdup(cfg->export_path) : NULL;
     if (cfg->export_path && !s->export_path)
         return -ENOMEM;
-    r = add_tenants(s, cfg, err, err_size);
+    r = ctl_tenants_start(s, cfg, err, err_size);
     if (!r)
         r = add_creds(s, cfg);
     if (!r)
@@ -311,6 +281,7 @@ int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char
     snprintf(s->role, sizeof s->role, "%s", cfg->role ? cfg->role : "server");
     pthread_mutex_init(&s->mu, NULL);
     pthread_cond_init(&s->wake, NULL);
+    pthread_rwlock_init(&s->cred_lock, NULL);
     r = set_up(s, cfg, err, err_size);
     if (!r) {
         *ret = s; /* before the first call can come: a quick client's data connection asks for it */
@@ -354,9 +325,7 @@ void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms)
     }
     if (s->sess)
         sess_expire(s->sess, UINT64_MAX); /* all of them */
-    for (size_t i = 0; i < s->ntenants; i++)
-        while (s->tenants[i].nqueues)
-            pst_queue_close(s->tenants[i].queues[--s->tenants[i].nqueues]);
+    ctl_tenants_stop(s);
 }
 
 void ctl_server_free(struct ctl_server *s)
@@ -369,13 +338,9 @@ void ctl_server_free(struct ctl_server *s)
         free(s->addrs[i].addr);
     free(s->addrs);
     free(s->methods);
-    free(s->creds);
-    for (size_t i = 0; i < s->ntenants; i++) {
-        pthread_mutex_destroy(&s->tenants[i].mu);
-        free((void *)s->tenants[i].in.endpoints);
-    }
-    free(s->tenants);
+    ctl_tenants_free(s);
     free(s->export_path);
+    pthread_rwlock_destroy(&s->cred_lock);
     pthread_mutex_destroy(&s->mu);
     pthread_cond_destroy(&s->wake);
     free(s);

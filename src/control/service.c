@@ -14,6 +14,7 @@ void ctl_req_init(struct ctl_req *q, struct ctl_server *s, struct rpc_call *c)
     q->call = c;
     q->sess = NULL;
     q->tenant = NULL;
+    q->about = NULL;
     sess_on_behalf(0);
     q->sc = NULL;
     q->cont = NULL;
@@ -54,7 +55,9 @@ void ctl_req_done(struct ctl_req *q)
 {
     once_end(&q->once);
     sess_cont_put(q->sc);
+    ctl_ten_put(q->about);
     sess_put(q->sess);
+    sess_on_behalf(0);
     arena_done(&q->a);
     trace_enter(0);
 }
@@ -88,7 +91,8 @@ void ctl_audit(struct ctl_req *q, const char *event, const char *what, int err)
                                                      .credential = who ? who->credential : NULL,
                                                      .peer = rpc_peer(q->call),
                                                      .what = what,
-                                                     .error = err ? errs_name(err) : NULL});
+                                                     .error = err ? errs_name(err) : NULL,
+                                                     .request = q->trace});
 }
 
 int ctl_result(struct ctl_req *q, int r)
@@ -122,36 +126,12 @@ int ctl_pause(struct ctl_req *q)
 
 /* ---- who asks ---- */
 
-struct find_cred {
-    const struct ctl_server *s;
-    const struct ctl_cred *found;
-};
-
-static bool match_cred(const char *name, void *arg)
-{
-    struct find_cred *f = arg;
-    for (size_t i = 0; i < f->s->ncreds && !f->found; i++)
-        if (f->s->creds[i].by_cert && !strcmp(f->s->creds[i].name, name))
-            f->found = &f->s->creds[i];
-    return f->found != NULL;
-}
-
-const struct ctl_cred *ctl_cert_cred(struct ctl_server *s, struct rpc_call *c)
-{
-    struct find_cred f = {.s = s};
-    rpc_peer_names(c, match_cred, &f);
-    return f.found;
-}
-
 /* A session that began with a certificate is of no use to who has only learnt its id. */
 static bool same_peer(struct ctl_req *q, const struct sess_ident *who)
 {
-    const struct ctl_cred *cert;
+    struct ctl_cred cert;
 
-    if (!*who->cert)
-        return true;
-    cert = ctl_cert_cred(q->s, q->call);
-    return cert && !strcmp(cert->name, who->cert);
+    return !*who->cert || (ctl_cert_cred(q->s, q->call, &cert, NULL) && !strcmp(cert.name, who->cert));
 }
 
 int ctl_need_session(struct ctl_req *q, ProtobufCBinaryData id)

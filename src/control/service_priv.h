@@ -28,6 +28,7 @@
 #define CTL_WATCHERS    64u
 #define CTL_CLOSE_MAX   256u /* handles in one Close, besides the first */
 #define CTL_QUEUES      16u
+#define CTL_SETTINGS_MAX 600u /* of a tenant or a credential in a request */
 
 struct ctl_req;
 typedef int ctl_handler(struct ctl_req *q, const void *in, void *out);
@@ -39,8 +40,11 @@ struct ctl_method {
     ctl_handler *fn;
 };
 
-/* A tenant, and what is kept for it. */
+enum ctl_ten_state { CTL_TEN_FREE, CTL_TEN_LIVE, CTL_TEN_ENDING };
+/* A tenant, and what is kept for it: a place for one, which stays where it is (tenants.c). */
 struct ctl_ten {
+    _Atomic uint32_t users;
+    _Atomic int state; /* enum ctl_ten_state */
     struct ctl_tenant in; /* endpoints are the server's copy; of sessions see below */
     _Atomic uint32_t sessions;
     pthread_mutex_t mu;   /* guards the rest */
@@ -49,14 +53,16 @@ struct ctl_ten {
 };
 
 struct ctl_server {
-    struct ctl_ten *tenants; /* the first one is the server's own */
-    size_t ntenants;
+    struct ctl_ten *tenants; /* SESS_TENANTS_MAX places; the first one is the server's own */
+    _Atomic uint32_t ntenants; /* that are live */
     struct sess_table *sess;
     struct rpc_server *rpc;
     struct ctl_hooks hooks;
     struct audit *audit;
-    struct ctl_cred *creds; /* the token files' credential is the last one */
-    size_t ncreds;
+    pthread_rwlock_t cred_lock; /* guards the four below */
+    struct ctl_cred *creds;
+    size_t ncreds, creds_room;
+    uint64_t last_cred; /* the id that was given last */
     char role[16];
     char *export_path; /* NULL: memory is not taken */
     bool far_store;
@@ -89,7 +95,8 @@ struct ctl_req {
     struct ctl_server *s;
     struct rpc_call *call;
     struct sess *sess;     /* put back at the end */
-    struct ctl_ten *tenant; /* sess's */
+    struct ctl_ten *tenant; /* sess's, which holds it */
+    struct ctl_ten *about;  /* the one that the request is about; put back at the end */
     struct sess_cont *sc;  /* likewise */
     struct pst_cont *cont; /* sc's */
     struct pst_cred cred;
@@ -100,7 +107,7 @@ struct ctl_req {
     uint64_t walked;    /* the directory that the name's way led to; 0: it had none */
     bool later;         /* put off: the handler has done nothing, and is called again (rpc_later) */
     enum rpc_code code; /* RPC_OK: what the table has for the errno */
-    char text[160];
+    char text[300];
     const char *act; /* for the audit log: what an administrator's request is called, and what it is about */
     char what[2 * PST_LABEL_MAX + 40];
     struct arena a;
@@ -147,6 +154,13 @@ void ctl_audit(struct ctl_req *q, const char *event, const char *what, int err);
 /* An administrator of the whole server: one of its own tenant. */
 bool ctl_is_operator(const struct ctl_req *q);
 int ctl_need_operator(struct ctl_req *q);
+/* svc_tenant.c: the header of a request for such an administrator alone. */
+int ctl_need_operator_header(struct ctl_req *q, const PB(AdminHeader) * h);
+/* Keys and values of a request, `max` at most. */
+int ctl_need_settings(struct ctl_req *q, PB(TenantLimit) *const *settings, size_t n, size_t max, const char ***ret_keys,
+                      const char ***ret_values);
+/* ctl_act: "anna rate=200M weight=3", as much as there is room for, and no token. */
+void ctl_act_settings(struct ctl_req *q, const char *act, const char *name, PB(TenantLimit) *const *settings, size_t n);
 /* A name of 1..max bytes without NUL, as a string. -EINVAL, -ENAMETOOLONG, -ENOMEM. */
 int ctl_name(struct ctl_req *q, ProtobufCBinaryData b, size_t max, const char **ret);
 PB(Attr) * ctl_attr(struct ctl_req *q, const struct pst_attr *a); /* NULL: no memory */
@@ -155,9 +169,9 @@ int ctl_bytes(struct ctl_req *q, const void *p, size_t n, ProtobufCBinaryData *r
 /* ---- the services' methods ---- */
 
 extern const struct ctl_method ctl_session_methods[], ctl_admin_methods[], ctl_cap_methods[], ctl_status_methods[],
-    ctl_ns_methods[], ctl_tenant_methods[];
+    ctl_ns_methods[], ctl_tenant_methods[], ctl_credential_methods[];
 extern const size_t ctl_session_nmethods, ctl_admin_nmethods, ctl_cap_nmethods, ctl_status_nmethods, ctl_ns_nmethods,
-    ctl_tenant_nmethods;
+    ctl_tenant_nmethods, ctl_credential_nmethods;
 
 /* Of SessionService: svc_third.c. */
 ctl_handler ctl_third_party, ctl_third_ticket;
@@ -180,8 +194,18 @@ void ctl_reflect(struct rpc_call *c, const void *msg, size_t len, void *user);
 /* Is there such a service? (reflect.c, from the descriptors.) */
 bool ctl_has_service(const char *name);
 
-/* Who the peer's certificate is: the credential, or NULL. */
-const struct ctl_cred *ctl_cert_cred(struct ctl_server *s, struct rpc_call *c);
+/* tenants.c. A live tenant, counted (ctl_ten_put, which accepts NULL), or NULL. */
+struct ctl_ten *ctl_ten_get(struct ctl_server *s, uint32_t number);
+struct ctl_ten *ctl_ten_find(struct ctl_server *s, const char *name);
+void ctl_ten_put(struct ctl_ten *t);
+uint32_t ctl_ten_number(const struct ctl_server *s, const struct ctl_ten *t);
+int ctl_tenants_start(struct ctl_server *s, const struct ctl_config *cfg, char *err, size_t err_size);
+void ctl_tenants_stop(struct ctl_server *s); /* no session is left: closes their queues */
+void ctl_tenants_free(struct ctl_server *s);
+/* Who the peer's certificate, or this token, is: the credential, and, if asked for, its tenant, counted. */
+bool ctl_cert_cred(struct ctl_server *s, struct rpc_call *c, struct ctl_cred *ret, struct ctl_ten **ret_ten);
+bool ctl_token_cred(struct ctl_server *s, const void *token, size_t len, struct ctl_cred *ret, struct ctl_ten **ret_ten);
+bool ctl_cred_alive(struct ctl_server *s, uint64_t id);
 /* Mints the capability for an object under the container's key. */
 int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryData *ret, uint64_t *ret_key_id);
 

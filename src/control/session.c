@@ -182,6 +182,7 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
         free(s);
         return -ENOMEM;
     }
+    atomic_fetch_add(&t->held_of[who->tenant], 1);
     once_join(s);
     s->next_handle = 1;
     atomic_init(&s->refs, 2);
@@ -201,6 +202,7 @@ int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_n
     pthread_mutex_unlock(&t->mu);
     if (r) {
         once_client_put(t, s->once);
+        atomic_fetch_sub(&t->held_of[who->tenant], 1);
         free(s);
         return r == -EUSERS ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
     }
@@ -245,6 +247,7 @@ void sess_put(struct sess *s)
     once_client_put(s->t, s->once);
     pst_wipe(s->data_key, sizeof s->data_key);
     free(s->made);
+    atomic_fetch_sub(&s->t->held_of[s->who.tenant], 1); /* last: then nothing of it is there */
     free(s);
 }
 
@@ -273,6 +276,40 @@ int sess_close(struct sess_table *t, const uint8_t id[SESS_ID_BYTES])
         return -ESTALE;
     bury(t, s, &objects);
     return 0;
+}
+
+uint32_t sess_close_of(struct sess_table *t, uint32_t tenant, uint64_t cred)
+{
+    for (uint32_t n = 0;; n++) {
+        struct list objects = LIST_INIT(objects);
+        struct sess *dead = NULL;
+
+        pthread_mutex_lock(&t->mu);
+        list_for_each(it, &t->sessions) {
+            struct sess *s = list_entry(it, struct sess, link);
+            if (s->who.tenant == tenant && (!cred || s->who.cred == cred)) {
+                dead = s;
+                break;
+            }
+        }
+        if (dead)
+            detach(t, dead, &objects);
+        pthread_mutex_unlock(&t->mu);
+        if (!dead)
+            return n;
+        bury(t, dead, &objects);
+    }
+}
+
+uint32_t sess_held_of(const struct sess_table *t, uint32_t tenant)
+{
+    return tenant < SESS_TENANTS_MAX ? atomic_load(&t->held_of[tenant]) : 0;
+}
+
+void sess_tenant_reset(struct sess_table *t, uint32_t tenant)
+{
+    for (unsigned i = 0; tenant < SESS_TENANTS_MAX && i < REFUSALS; i++)
+        atomic_store(&t->refused_of[tenant][i], 0);
 }
 
 uint64_t sess_expire(struct sess_table *t, uint64_t now_ns)

@@ -14,6 +14,7 @@ static void cont_drop(struct sess_cont *sc)
     if (sc->t->hooks.cont_free)
         sc->t->hooks.cont_free(sc->t->hooks.user, sc->c);
     pst_wipe(sc->key, sizeof sc->key);
+    atomic_fetch_sub(&sc->t->held_of[sc->tenant], 1); /* last: its store may go now */
     free(sc);
 }
 
@@ -45,6 +46,8 @@ int sess_cont_add(struct sess_table *t, struct sess *s, struct pst_cont *c, uint
     sc->c = c;
     sc->id = cont_id;
     sc->of = s;
+    sc->tenant = s->who.tenant;
+    atomic_fetch_add(&t->held_of[sc->tenant], 1);
     atomic_init(&sc->refs, 1);
     list_init(&sc->objects);
     pthread_mutex_lock(&t->mu);
@@ -57,8 +60,10 @@ int sess_cont_add(struct sess_table *t, struct sess *s, struct pst_cont *c, uint
     if (!r)
         *ret_handle = sc->handle;
     pthread_mutex_unlock(&t->mu);
-    if (r)
+    if (r) {
+        atomic_fetch_sub(&t->held_of[sc->tenant], 1);
         free(sc);
+    }
     return r == -EMFILE ? sess_refused_as(t, REFUSE_LIMIT, r) : r;
 }
 

@@ -17,6 +17,7 @@ struct sess_table {
     struct sess_hooks hooks;
     _Atomic uint64_t refused[REFUSALS], generation;
     _Atomic uint64_t refused_of[SESS_TENANTS_MAX][REFUSALS];
+    _Atomic uint32_t held_of[SESS_TENANTS_MAX]; /* struct sess and sess_cont that there are */
 
     pthread_mutex_t mu;   /* guards all below, and what sessions and containers hold */
     struct list sessions; /* the living, oldest first */
@@ -67,6 +68,7 @@ struct sess_cont {
     struct sess_table *t;
     atomic_uint refs; /* one is the session's handle, one each object's */
     struct pst_cont *c;
+    uint32_t tenant;
     uint64_t id, handle;
     struct sess *of; /* only looked at under the lock, while in its handles */
     struct list objects;

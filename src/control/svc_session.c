@@ -5,31 +5,16 @@
 #include "control/tls.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Looks at every credential whatever matches, so that the time tells nothing. */
-static const struct ctl_cred *token_cred(struct ctl_server *s, ProtobufCBinaryData token)
-{
-    const struct ctl_cred *found = NULL;
-    uint8_t h[32];
-
-    if (EVP_Digest(token.data, token.len, h, NULL, EVP_sha256(), NULL) != 1)
-        return NULL;
-    for (size_t i = 0; i < s->ncreds; i++)
-        if (pst_equal_ct(h, s->creds[i].token_hash, sizeof h) && s->creds[i].by_token)
-            found = &s->creds[i];
-    return found;
-}
-
-/* A token if there is one, else the certificate. */
+/* A token if there is one, else the certificate. The tenant becomes the request's, counted. */
 static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct sess_ident *ret)
 {
-    const struct ctl_cred *cert = ctl_cert_cred(q->s, q->call);
-    const struct ctl_cred *c = token.len ? token_cred(q->s, token) : cert;
+    struct ctl_cred cert, c;
+    bool has_cert = ctl_cert_cred(q->s, q->call, &cert, token.len ? NULL : &q->about);
 
-    if (!c) {
+    if (token.len ? !ctl_token_cred(q->s, token.data, token.len, &c, &q->about) : !has_cert) {
         sess_refuse(q->s->sess, REFUSE_CREDENTIAL);
         q->code = RPC_UNAUTHENTICATED;
         log_info("session refused: %s: %s", rpc_peer(q->call), token.len ? "wrong token" : "no credential");
@@ -38,32 +23,37 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
                         token.len ? "the token is not one of this server's"
                                   : "neither a token nor a client certificate with a credential here");
     }
-    snprintf(ret->credential, sizeof ret->credential, "%s", c->name);
-    snprintf(ret->cert, sizeof ret->cert, "%s", cert ? cert->name : "");
-    ret->tenant = c->tenant;
-    ret->tenant_sessions = atomic_load(&q->s->tenants[c->tenant].sessions);
-    sess_on_behalf(c->tenant);
-    ret->uid = c->uid;
-    ret->gid = c->gid;
-    ret->any_uid = c->any_uid;
-    ret->origin = c->origin;
-    ret->admin = c->admin;
+    c = token.len ? c : cert;
+    snprintf(ret->credential, sizeof ret->credential, "%s", c.name);
+    snprintf(ret->cert, sizeof ret->cert, "%s", has_cert ? cert.name : "");
+    ret->cred = c.id;
+    ret->tenant = c.tenant;
+    ret->tenant_sessions = atomic_load(&q->about->sessions);
+    sess_on_behalf(c.tenant);
+    ret->uid = c.uid;
+    ret->gid = c.gid;
+    ret->any_uid = c.any_uid;
+    ret->origin = c.origin;
+    ret->admin = c.admin;
     return 0;
 }
 
 /*
  * The client id that reply records go by: another credential's requests never meet them, nor another tenant's of the same
- * name. The server's own tenant is not named in it: its records are as old as the store.
+ * name, not even an earlier one's. The server's own tenant is not named in it: its records are as old as the store.
  */
-static int bind_client(const struct ctl_server *s, const struct sess_ident *who, const char *what, const uint8_t id[16],
+static int bind_client(const struct ctl_tenant *t, const struct sess_ident *who, const char *what, const uint8_t id[16],
                        uint8_t ret[16])
 {
+    static const uint8_t none[sizeof t->life];
     uint8_t mac[PST_HMAC_BYTES];
-    const char *tenant = who->tenant ? s->tenants[who->tenant].in.name : "";
+    const char *tenant = who->tenant ? t->name : "";
+    bool made = memcmp(t->life, none, sizeof none) != 0;
     const struct pst_bytes parts[] = {{what, strlen(what) + 1},
                                       {id, 16},
                                       {who->credential, strlen(who->credential) + (who->tenant ? 1 : 0)},
-                                      {tenant, strlen(tenant)}};
+                                      {tenant, strlen(tenant) + made},
+                                      {t->life, made ? sizeof t->life : 0}};
     int r = pst_hmac(what, strlen(what) + 1, parts, ARRAY_SIZE(parts), mac);
     memcpy(ret, mac, 16);
     return r;
@@ -161,20 +151,24 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     copy_text(who.purpose, sizeof who.purpose, in->purpose);
     copy_text(who.software, sizeof who.software, in->software);
     copy_text(who.peer, sizeof who.peer, rpc_peer(q->call));
-    r = bind_client(q->s, &who, "penstock client id", who.client_id, who.client);
+    r = bind_client(&q->about->in, &who, "penstock client id", who.client_id, who.client);
     if (!r && atomic_load(&q->s->stopping))
         r = ctl_fail(q, -ESHUTDOWN, "the server is stopping");
     if (!r)
-        r = pst_store_origin_add(q->s->tenants[who.tenant].in.st, who.client);
+        r = pst_store_origin_add(q->about->in.st, who.client);
     if (r)
         return r;
     r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
     if (r) {
-        pst_store_origin_remove(q->s->tenants[who.tenant].in.st, who.client);
+        pst_store_origin_remove(q->about->in.st, who.client);
         return r;
     }
-    q->tenant = &q->s->tenants[who.tenant];
-    r = in->fence ? fence(q) : 0;
+    q->tenant = q->about;
+    /* Who takes the credential away ends its sessions after that: one of the two sees the other. */
+    if (!ctl_cred_alive(q->s, who.cred))
+        r = ctl_fail(q, -EACCES, "the credential is none any more");
+    if (!r)
+        r = in->fence ? fence(q) : 0;
     if (!r)
         r = open_reply(q, out_);
     if (r) {
@@ -264,7 +258,7 @@ static int origin_add(struct ctl_req *q, ProtobufCBinaryData id, uint32_t *ret)
 
     if (id.len != sizeof client)
         return ctl_fail(q, -EINVAL, "a client id has %zu bytes, not 16", id.len);
-    r = bind_client(q->s, sess_ident(q->sess), "penstock origin", id.data, client);
+    r = bind_client(&q->tenant->in, sess_ident(q->sess), "penstock origin", id.data, client);
     return r ? r : sess_origin_add(q->s->sess, q->sess, client, ret);
 }
 

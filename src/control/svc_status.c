@@ -73,7 +73,7 @@ static void add_backend_fact(void *arg, const char *key, const char *value)
 
 static bool several(const struct ctl_server *s)
 {
-    return s->ntenants > 1;
+    return atomic_load(&s->ntenants) > 1;
 }
 
 /* Whose connection it is, from the session table. */
@@ -224,8 +224,12 @@ void ctl_metrics(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *ar
     pst_store_stats(s->tenants[0].in.st, fn, arg);
     if (s->hooks.metrics)
         s->hooks.metrics(s->hooks.user, CTL_ALL, fn, arg);
-    for (uint32_t i = 1; i < s->ntenants; i++)
-        emit_tenant(s, i, add_label, &(struct labelled){fn, arg, s->tenants[i].in.name});
+    for (uint32_t i = 1; i < SESS_TENANTS_MAX; i++) {
+        struct ctl_ten *t = ctl_ten_get(s, i);
+        if (t)
+            emit_tenant(s, i, add_label, &(struct labelled){fn, arg, t->in.name});
+        ctl_ten_put(t);
+    }
 }
 
 static void add_metric(void *arg, const char *name, const char *labels, const char *help, bool counter, double value)
@@ -252,7 +256,7 @@ static int do_metrics(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    ctl_metrics(q->s, ctl_is_operator(q) || !several(q->s) ? CTL_ALL : sess_ident(q->sess)->tenant, add_metric, &g);
+    ctl_metrics(q->s, ctl_is_operator(q) || (q->tenant == q->s->tenants && !several(q->s)) ? CTL_ALL : sess_ident(q->sess)->tenant, add_metric, &g);
     out->metrics = (PB(Metric) **)g.items;
     out->n_metrics = g.n;
     return g.err;
@@ -293,18 +297,19 @@ static int add_pool(const struct pst_pool_info *p, void *arg)
     return 0;
 }
 
-static int add_tenant(struct ctl_req *q, uint32_t i, PB(Tenant) * t)
+static int add_tenant(struct ctl_req *q, struct ctl_ten *of, PB(Tenant) * t)
 {
     struct ctl_server *s = q->s;
     struct gather facts = {.q = q};
+    uint32_t i = ctl_ten_number(s, of);
     int r;
 
     penstock__v1__tenant__init(t);
-    t->name = s->tenants[i].in.name;
+    t->name = text_of(&facts, of->in.name);
     t->sessions = sess_count_of(s->sess, i);
     if (s->hooks.tenant)
         s->hooks.tenant(s->hooks.user, i, add_fact, &facts);
-    r = pst_pool_list(s->tenants[i].in.st, &(struct pst_ctx){0}, "", add_pool, t);
+    r = pst_pool_list(of->in.st, &(struct pst_ctx){0}, "", add_pool, t);
     t->facts = (PB(Fact) **)facts.items;
     t->n_facts = facts.n;
     return r ? r : facts.err;
@@ -315,23 +320,25 @@ static int do_tenants(struct ctl_req *q, const void *in_, void *out_)
     const PB(TenantsRequest) *in = in_;
     PB(TenantsReply) *out = out_;
     struct ctl_server *s = q->s;
-    PB(Tenant) * all;
+    PB(Tenant) * one;
     int r = ctl_need_cred(q, in->session, NULL, NULL);
 
     if (!r && q->tenant == s->tenants) /* others see themselves */
         r = ctl_need_operator(q);
     if (r)
         return r;
-    all = arena_alloc(&q->a, s->ntenants * sizeof *all);
-    out->tenants = arena_alloc(&q->a, s->ntenants * sizeof *out->tenants);
-    if (!all || !out->tenants)
+    out->tenants = arena_alloc(&q->a, SESS_TENANTS_MAX * sizeof *out->tenants);
+    if (!out->tenants)
         return -ENOMEM;
-    for (uint32_t i = 0; !r && i < s->ntenants; i++) {
-        if ((*in->name && strcmp(in->name, s->tenants[i].in.name)) ||
-            (q->tenant != s->tenants && q->tenant != &s->tenants[i]))
-            continue;
-        r = add_tenant(q, i, &all[i]);
-        out->tenants[out->n_tenants++] = &all[i];
+    for (uint32_t i = 0; !r && i < SESS_TENANTS_MAX; i++) {
+        struct ctl_ten *t = q->tenant == s->tenants || q->tenant == &s->tenants[i] ? ctl_ten_get(s, i) : NULL;
+        if (t && (!*in->name || !strcmp(in->name, t->in.name))) {
+            one = arena_alloc(&q->a, sizeof *one);
+            r = one ? add_tenant(q, t, one) : -ENOMEM;
+            if (!r)
+                out->tenants[out->n_tenants++] = one;
+        }
+        ctl_ten_put(t);
     }
     return !r && !out->n_tenants ? -ENOENT : r;
 }

@@ -114,7 +114,7 @@ const struct option_row config_rows[] = {
     ROW("log", "LEVEL", "error, warn, info or debug; default info", "log", K_STR, T(log), 0, 0, 0),
     ROW("log-slow", "TIME", "requests that take so long are told in the log; 0: none; default 1s", "log_slow", K_MS, T(log_slow),
         V(log_slow_ms), 0, 86400000),
-    ROW("tenants-file", "FILE", "where limits of tenants that are set at run time are kept; without it they last until the daemon ends",
+    ROW("tenants-file", "FILE", "where tenants, credentials and limits of run time are kept; without it they last until the daemon ends",
         "tenants_file", K_STR, T(tenants_file), V(tenants_file), 0, 0),
     ROW("user", "NAME", "run as this user", "user", K_STR, T(user), V(run_as), 0, 0),
     ROW("drain", "TIME", "how long SIGTERM waits for what is under way; default 10s", "drain", K_MS, T(drain),
@@ -445,6 +445,14 @@ static bool has_local_address(const struct srv_config *c)
     return false;
 }
 
+int config_metrics_for_tenants(const struct srv_config *c, char *err, size_t err_size)
+{
+    if (!c->metrics_listen || c->metrics_token_file || srv_addr_is_local(c->metrics_listen))
+        return 0;
+    return config_bad(c, config_row("metrics"), "metrics.listen", c->metrics_listen,
+                      "needs metrics.token_file off loopback, where there are tenants: it tells of all of them", err, err_size);
+}
+
 static int check_rest(struct srv_config *c, char *err, size_t err_size)
 {
     const struct text_values *v = c->text->v;
@@ -459,9 +467,8 @@ static int check_rest(struct srv_config *c, char *err, size_t err_size)
         c->metrics_listen = NULL;
     else if (check_addr(c, "metrics", c->metrics_listen, true, err, err_size) < 0)
         return -EINVAL;
-    else if (c->ntenants > 1 && !c->metrics_token_file && !srv_addr_is_local(c->metrics_listen))
-        return config_bad(c, config_row("metrics"), "metrics.listen", c->metrics_listen,
-                          "needs metrics.token_file off loopback, where there are tenants: it tells of all of them", err, err_size);
+    else if (c->ntenants > 1 && config_metrics_for_tenants(c, err, err_size) < 0)
+        return -EINVAL;
     if (v->log && log_level_parse(v->log, &c->log) < 0)
         return config_bad(c, config_row("log"), "log", v->log, "must be error, warn, info or debug", err, err_size);
     return 0;

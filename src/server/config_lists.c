@@ -139,10 +139,30 @@ static int find_tenant(struct srv_config *c, const struct option_row *o, const c
     return config_bad(c, o, key, name, "is none of tenants", err, err_size);
 }
 
+int config_credential(const struct srv_config *c, const char *prefix, const struct text_credential *t, struct srv_credential *k,
+                      char *err, size_t err_size)
+{
+    const struct option_row *o = config_row("credential");
+    const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid, 0, 0},
+                               {"gid", t->gid, M_UID, &k->gid, 0, 0},
+                               {"any_uid", t->any_uid, M_BOOL, &k->any_uid, 0, 0},
+                               {"admin", t->admin, M_BOOL, &k->admin, 0, 0},
+                               {"origin", t->origin, M_BOOL, &k->origin, 0, 0}};
+
+    *k = (struct srv_credential){
+        .name = t->name, .token = t->token, .token_file = t->token_file, .cn = t->cn, .uid = 65534, .gid = 65534};
+    if (!t->name || !*t->name)
+        return config_bad(c, o, prefix, NULL, "name is missing", err, err_size);
+    if (!!t->token + !!t->token_file + !!t->cn != 1)
+        return config_bad(c, o, prefix, t->name, "needs one of token, token_file, cn", err, err_size);
+    if (t->token && strlen(t->token) < 16)
+        return config_bad(c, o, prefix, t->name, "token must have at least 16 characters", err, err_size);
+    return config_check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+}
+
 int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
 {
     const struct text_values *v = c->text->v;
-    const struct option_row *o = config_row("credential");
     int r = 0;
 
     c->credentials = calloc(v->credentials_count + 1, sizeof *c->credentials);
@@ -151,24 +171,11 @@ int config_check_credentials(struct srv_config *c, char *err, size_t err_size)
     for (unsigned i = 0; r == 0 && i < v->credentials_count; i++) {
         const struct text_credential *t = &v->credentials[i];
         struct srv_credential *k = &c->credentials[c->ncredentials++];
-        const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid, 0, 0},
-                                   {"gid", t->gid, M_UID, &k->gid, 0, 0},
-                                   {"any_uid", t->any_uid, M_BOOL, &k->any_uid, 0, 0},
-                                   {"admin", t->admin, M_BOOL, &k->admin, 0, 0},
-                                   {"origin", t->origin, M_BOOL, &k->origin, 0, 0}};
         char prefix[60];
-        *k = (struct srv_credential){
-            .name = t->name, .token = t->token, .token_file = t->token_file, .cn = t->cn, .uid = 65534, .gid = 65534};
         snprintf(prefix, sizeof prefix, "credentials[%u]", i);
-        if (!t->name || !*t->name)
-            return config_bad(c, o, prefix, NULL, "name is missing", err, err_size);
-        if (!!t->token + !!t->token_file + !!t->cn != 1)
-            return config_bad(c, o, prefix, t->name, "needs one of token, token_file, cn", err, err_size);
-        if (t->token && strlen(t->token) < 16)
-            return config_bad(c, o, prefix, t->name, "token must have at least 16 characters", err, err_size);
-        r = config_check_members(c, o, prefix, m, ARRAY_SIZE(m), err, err_size);
+        r = config_credential(c, prefix, t, k, err, err_size);
         if (r == 0 && t->tenant)
-            r = find_tenant(c, o, prefix, t->tenant, &k->tenant, err, err_size);
+            r = find_tenant(c, config_row("credential"), prefix, t->tenant, &k->tenant, err, err_size);
     }
     return r < 0 ? r : config_tenants_used(c, err, err_size);
 }

@@ -1,4 +1,4 @@
-/* The list of tenants. They are in the file only: there is no flag for them. */
+/* Tenants: the list of the file, for which there are no flags, and those that are made at run time (made.c), by the same rules. */
 #include "config_rows.h"
 
 #include "control/session.h"
@@ -9,48 +9,49 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "tenants[2].name" */
+/* prefix: "tenants[2]", as errors call it. */
 struct where {
-    struct srv_config *c;
-    char key[80];
+    const struct srv_config *c;
+    const char *prefix;
+    char key[140];
     char *err;
     size_t err_size;
 };
 
-static int bad(struct where *w, unsigned tenant, const char *member, const char *value, const char *why)
+static int bad(struct where *w, const char *member, const char *value, const char *why)
 {
-    snprintf(w->key, sizeof w->key, "tenants[%u]%s%s", tenant, *member ? "." : "", member);
+    snprintf(w->key, sizeof w->key, "%s%s%s", w->prefix, *member ? "." : "", member);
     return config_bad(w->c, NULL, w->key, value, why, w->err, w->err_size);
 }
 
-static int check_name(struct where *w, unsigned i, const char *name)
+static int check_name(struct where *w, const char *name)
 {
     if (!name)
-        return bad(w, i, "", NULL, "name is missing");
+        return bad(w, "", NULL, "name is missing");
     if (pst_label_check(name) < 0 || strlen(name) > SESS_NAME_MAX)
-        return bad(w, i, "name", name, "must be 1 to 63 of A-Z a-z 0-9 . _ -");
+        return bad(w, "name", name, "must be 1 to 63 of A-Z a-z 0-9 . _ -");
     for (unsigned k = 0; k < w->c->ntenants; k++)
         if (!strcmp(w->c->tenants[k].name, name))
-            return bad(w, i, "name", name, k ? "is there twice" : "is the server's own: it has no entry");
+            return bad(w, "name", name, k ? "is there twice" : "is the server's own: it has no entry");
     return 0;
 }
 
-static int check_containers(struct where *w, unsigned i, const struct text_tenant *t)
+static int check_containers(struct where *w, const struct text_tenant *t)
 {
     char member[40];
 
     if (t->containers_count == 0)
-        return bad(w, i, "containers", NULL, "are missing: POOL/CONTAINER, or POOL/* for all of a pool");
+        return bad(w, "containers", NULL, "are missing: POOL/CONTAINER, or POOL/* for all of a pool");
     for (unsigned k = 0; k < t->containers_count; k++)
         if (filter_view_check(t->containers[k]) < 0) {
             snprintf(member, sizeof member, "containers[%u]", k);
-            return bad(w, i, member, t->containers[k], "must be POOL/CONTAINER or POOL/*");
+            return bad(w, member, t->containers[k], "must be POOL/CONTAINER or POOL/*");
         }
     return 0;
 }
 
 /* The backend's options, with the tenant's credential in place of the agent's. */
-static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
+static int check_backend(struct where *w, struct srv_tenant *t)
 {
     const struct srv_config *c = w->c;
     const struct pst_option own[] = {
@@ -58,12 +59,12 @@ static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
 
     if (!c->agent)
         return t->backend_token_file || t->backend_cert || t->backend_key
-                   ? bad(w, i, "", t->name, "a backend's credential is for an agent (role: agent)")
+                   ? bad(w, "", t->name, "a backend's credential is for an agent (role: agent)")
                    : 0;
     if (!t->backend_cert != !t->backend_key)
-        return bad(w, i, "", t->name, "needs backend_cert and backend_key together");
+        return bad(w, "", t->name, "needs backend_cert and backend_key together");
     if (!t->backend_token_file && !t->backend_cert)
-        return bad(w, i, "", t->name,
+        return bad(w, "", t->name,
                    "needs a credential of its own at the server: backend_token_file, or backend_cert and backend_key");
     t->store_opts = calloc(c->nstore_opts + ARRAY_SIZE(own), sizeof *t->store_opts);
     if (!t->store_opts)
@@ -79,16 +80,16 @@ static int check_backend(struct where *w, unsigned i, struct srv_tenant *t)
     return 0;
 }
 
-static int check_cache(struct where *w, unsigned i, const struct text_tenant *t, const struct srv_tenant *k)
+static int check_cache(struct where *w, const struct text_tenant *t, const struct srv_tenant *k)
 {
     if (k->cache_bytes && !w->c->agent)
-        return bad(w, i, "cache", t->cache, "is for an agent (role: agent)");
+        return bad(w, "cache", t->cache, "is for an agent (role: agent)");
     if (k->cache_bytes && (k->cache_bytes < FILTER_CACHE_MIN || k->cache_bytes > FILTER_CACHE_MAX))
-        return bad(w, i, "cache", t->cache, "must be 0, or a size from 16M to 1024G");
+        return bad(w, "cache", t->cache, "must be 0, or a size from 16M to 1024G");
     if (k->read_ahead > SRV_READ_AHEAD_MAX)
-        return bad(w, i, "read_ahead", t->read_ahead, "must be a size up to 1G");
+        return bad(w, "read_ahead", t->read_ahead, "must be a size up to 1G");
     if (t->read_ahead && k->read_ahead && !k->cache_bytes)
-        return bad(w, i, "read_ahead", t->read_ahead, "needs cache: that is where it goes");
+        return bad(w, "read_ahead", t->read_ahead, "needs cache: that is where it goes");
     return 0;
 }
 
@@ -121,20 +122,20 @@ int config_tenant_limits(const struct srv_config *c, const char *prefix, const s
     return r;
 }
 
-static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t, struct srv_tenant *k)
+int config_tenant(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k, char *err,
+                  size_t err_size)
 {
-    const struct srv_config *c = w->c;
+    struct where w = {.c = c, .prefix = prefix, .err = err, .err_size = err_size};
     const struct config_member m[] = {
         {"shards", t->shards, M_UINT, &k->shards, 1, SRV_SHARDS_MAX},
         {"buffer_memory", t->buffer_memory, M_SIZE, &k->buffer_memory, 4 * c->data_buffer_bytes, 0},
         {"cache", t->cache, M_SIZE, &k->cache_bytes, 0, 0},
         {"read_ahead", t->read_ahead, M_SIZE, &k->read_ahead, 0, 0},
     };
-    char prefix[40];
-    int r = check_name(w, i, t->name);
+    int r = check_name(&w, t->name);
 
     if (r == 0)
-        r = check_containers(w, i, t);
+        r = check_containers(&w, t);
     *k = (struct srv_tenant){
         .name = t->name,
         .containers = t->containers,
@@ -149,20 +150,18 @@ static int check_tenant(struct where *w, unsigned i, const struct text_tenant *t
         .backend_cert = t->backend_cert,
         .backend_key = t->backend_key,
     };
-    snprintf(prefix, sizeof prefix, "tenants[%u]", i);
     if (r == 0)
-        r = config_check_members(w->c, NULL, prefix, m, ARRAY_SIZE(m), w->err, w->err_size);
+        r = config_check_members(c, NULL, prefix, m, ARRAY_SIZE(m), err, err_size);
     if (r == 0)
-        r = config_tenant_limits(w->c, prefix, t, k, w->err, w->err_size);
+        r = config_tenant_limits(c, prefix, t, k, err, err_size);
     if (r == 0)
-        r = check_cache(w, i, t, k);
-    return r == 0 ? check_backend(w, i, k) : r;
+        r = check_cache(&w, t, k);
+    return r == 0 ? check_backend(&w, k) : r;
 }
 
 int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
 {
     const struct text_values *v = c->text->v;
-    struct where w = {.c = c, .err = err, .err_size = err_size};
     uint64_t shards = c->data_shards;
 
     c->tenants = calloc(v->tenants_count + 1, sizeof *c->tenants);
@@ -175,7 +174,10 @@ int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
     if (v->tenants_count >= SRV_TENANTS_MAX)
         return config_bad(c, NULL, "tenants", NULL, "are more than 255", err, err_size);
     for (unsigned i = 0; i < v->tenants_count; i++) {
-        int r = check_tenant(&w, i, &v->tenants[i], &c->tenants[c->ntenants]);
+        char prefix[40];
+        int r;
+        snprintf(prefix, sizeof prefix, "tenants[%u]", i);
+        r = config_tenant(c, prefix, &v->tenants[i], &c->tenants[c->ntenants], err, err_size);
         if (r < 0)
             return r;
         shards += c->tenants[c->ntenants++].shards;

@@ -1,5 +1,6 @@
 /* Puts the daemon together, in the order in which its parts need one another, and takes it apart in the other one. */
 #include "data.h"
+#include "made.h"
 
 #include "base/err.h"
 #include "control/tls.h"
@@ -30,11 +31,13 @@ static void on_session_gone(void *user, const uint8_t id[SESS_ID_BYTES])
     if (srv->thirds)
         thirds_end_session(srv->thirds, id);
     /* A shard looks which of its sessions live: nothing to queue, so nothing to lose. */
+    pthread_rwlock_rdlock(&srv->tenants_lock);
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
     {
         atomic_store(&s->check_sessions, true);
         shard_poke(s);
     }
+    pthread_rwlock_unlock(&srv->tenants_lock);
 }
 
 static void on_session_revoked(void *user, const uint8_t id[SESS_ID_BYTES])
@@ -48,6 +51,7 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
 {
     struct srv *srv = user;
 
+    pthread_rwlock_rdlock(&srv->tenants_lock);
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
     {
         const struct fab_info *info = fab_info(t->fab);
@@ -74,12 +78,13 @@ static void on_connections(void *user, void (*fn)(void *arg, const struct ctl_co
             fn(arg, &x);
         }
     }
+    pthread_rwlock_unlock(&srv->tenants_lock);
 }
 
 static void on_facts(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     struct srv *srv = user;
-    const struct tenant *t = &srv->tenants[tenant];
+    const struct tenant *t = srv_tenant(srv, tenant);
     const struct fab_info *info = fab_info(t->fab);
     char n[16];
 
@@ -104,14 +109,40 @@ static void on_facts(void *user, uint32_t tenant, void (*fn)(void *arg, const ch
 
 static void on_tenant(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
-    const struct srv *srv = user;
-    tenant_describe(&srv->tenants[tenant], fn, arg);
+    tenant_describe(srv_tenant(user, tenant), fn, arg);
 }
 
 static int on_tenant_set(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n,
                          bool *ret_kept, char *err, size_t err_size)
 {
     return limits_set(user, tenant, keys, values, n, ret_kept, err, err_size);
+}
+
+static int on_tenant_create(void *user, const char *name, const char *const *keys, const char *const *values, size_t n,
+                            bool *ret_kept, char *err, size_t err_size)
+{
+    return made_tenant_create(user, name, keys, values, n, ret_kept, err, err_size);
+}
+
+static int on_tenant_delete(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size)
+{
+    return made_tenant_delete(user, name, ret_n, ret_kept, err, err_size);
+}
+
+static int on_cred_create(void *user, const char *name, const char *const *keys, const char *const *values, size_t n,
+                          const char *token, char ret_token[CTL_TOKEN_MAX], bool *ret_kept, char *err, size_t err_size)
+{
+    return made_cred_create(user, name, keys, values, n, token, ret_token, ret_kept, err, err_size);
+}
+
+static int on_cred_delete(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size)
+{
+    return made_cred_delete(user, name, ret_n, ret_kept, err, err_size);
+}
+
+static void on_creds(void *user, void (*fn)(void *arg, const struct ctl_cred_info *c), void *arg)
+{
+    made_creds_list(user, fn, arg);
 }
 
 static void on_metrics(void *user, uint32_t tenant, pst_stat_fn fn, void *arg)
@@ -127,8 +158,7 @@ static int on_third_party(void *user, uint32_t tenant, const uint8_t session[SES
 
 static uint64_t on_turn(void *user, uint32_t tenant)
 {
-    struct srv *srv = user;
-    return srv->turns ? share_reserve(&srv->tenants[tenant].share, 1) : 0;
+    return share_reserve(&srv_tenant(user, tenant)->share, 1);
 }
 
 /* ---- the store ---- */
@@ -166,7 +196,7 @@ static bool is_away(int r)
 }
 
 /* An agent and the server behind it may start together: it waits for it as its requests do. */
-int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, struct pst_store **ret,
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait, struct pst_store **ret,
                     char *err, size_t err_size)
 {
     const struct timespec pause = {0, BACKEND_PAUSE_NS};
@@ -175,7 +205,7 @@ int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts,
 
     for (;;) {
         int r = pst_backend_open(cfg->store_url, opts, nopts, ret, err, err_size);
-        if (!cfg->agent || !is_away(r) || now_ns() >= end)
+        if (!cfg->agent || !wait || !is_away(r) || now_ns() >= end)
             return r;
         if (!told)
             log_warn("%s: waiting for it (backend.timeout)", err);
@@ -188,7 +218,7 @@ static int open_store(struct srv *srv, char *err, size_t err_size)
 {
     const struct srv_config *cfg = srv->cfg;
     struct pst_store *st = NULL;
-    int r = srv_open_lowest(cfg, cfg->store_opts, cfg->nstore_opts, &st, err, err_size);
+    int r = srv_open_lowest(cfg, cfg->store_opts, cfg->nstore_opts, true, &st, err, err_size);
 
     for (unsigned i = 0; r == 0 && i < cfg->nfilters; i++)
         r = filter_push(cfg->filters[i], st, &st, err, err_size);
@@ -236,7 +266,7 @@ int srv_read_token(const char *path, uint8_t ret_hash[32], char *err, size_t err
     return r;
 }
 
-static int make_cred(const struct srv_credential *in, struct ctl_cred *out, char *err, size_t err_size)
+int srv_make_cred(const struct srv_credential *in, struct ctl_cred *out, char *err, size_t err_size)
 {
     const char *name = in->cn ? in->cn : in->name;
 
@@ -266,25 +296,27 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
     const struct srv_config *cfg = srv->cfg;
     const struct rpc_tls tls = {cfg->tls_ca, cfg->tls_cert, cfg->tls_key};
     cleanup_free struct ctl_listen *listen = calloc(cfg->ncontrol_listen, sizeof *listen);
-    cleanup_free struct ctl_cred *creds = calloc(cfg->ncredentials + 1, sizeof *creds);
-    cleanup_free struct ctl_tenant *tenants = calloc(srv->ntenants, sizeof *tenants);
+    size_t ncreds = cfg->ncredentials + srv->ncreds, ntenants = 0;
+    cleanup_free struct ctl_cred *creds = calloc(ncreds + 1, sizeof *creds);
+    cleanup_free struct ctl_tenant *tenants = calloc(atomic_load(&srv->ntenants), sizeof *tenants);
     struct ctl_config c = {
         .listen = listen,
         .nlisten = cfg->ncontrol_listen,
         .creds = creds,
-        .ncreds = cfg->ncredentials,
+        .ncreds = ncreds,
         .local_token = cfg->local_token,
         .role = cfg->agent ? "agent" : "server",
         .far_store = cfg->agent,
         .threads = cfg->agent ? AGENT_THREADS : 0,
         .limits = {.sessions = (uint32_t)cfg->max_sessions, .lease_ns = cfg->lease_ms * NSEC_PER_MSEC},
         .tenants = tenants,
-        .ntenants = srv->ntenants,
+        .ntenants = atomic_load(&srv->ntenants),
         .audit = srv->audit,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_metrics, on_turn,
-                  on_third_party},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_tenant_create,
+                  on_tenant_delete, on_cred_create, on_cred_delete, on_creds, on_metrics, on_turn, on_third_party},
     };
+    int r;
 
     if (!listen || !creds || !tenants)
         return -ENOMEM;
@@ -293,21 +325,13 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         /* Local addresses stay plain, so that tools on the machine need no certificate. */
         listen[i] = (struct ctl_listen){cfg->control_listen[i], !local && cfg->tls_cert ? &tls : NULL, cfg->insecure};
     }
-    for (unsigned i = 0; i < cfg->ncredentials; i++) {
-        int r = make_cred(&cfg->credentials[i], &creds[i], err, err_size);
-        if (r < 0)
-            return r;
-    }
-    srv_each_tenant(srv, t) {
-        struct ctl_tenant *x = &tenants[t->id];
-        *x = (struct ctl_tenant){.st = t->store,
-                                 .sessions = (uint32_t)t->limits.now.max_sessions,
-                                 .endpoints = t->endpoints,
-                                 .nendpoints = t->nshards,
-                                 .third_party = srv->thirds && pst_store_takes_far(t->store)};
-        snprintf(x->name, sizeof x->name, "%s", t->cfg->name);
-    }
-    return ctl_server_start(&c, &srv->ctl, err, err_size);
+    r = made_creds_start(srv, creds, err, err_size);
+    srv_each_tenant(srv, t)
+        tenants[ntenants++] = tenant_for_control(t);
+    if (r == 0)
+        r = ctl_server_start(&c, &srv->ctl, err, err_size);
+    pst_wipe(creds, ncreds * sizeof *creds);
+    return r;
 }
 
 /* ---- tenants ---- */
@@ -315,7 +339,7 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
 /* Where somebody may be in another's way, or has a limit. */
 static int start_turns(struct srv *srv, char *err, size_t err_size)
 {
-    bool wanted = srv->ntenants > 1;
+    bool wanted = atomic_load(&srv->ntenants) > 1;
     int r = 0;
 
     srv_each_tenant(srv, t)
@@ -335,18 +359,25 @@ static int start_turns(struct srv *srv, char *err, size_t err_size)
 static int start_tenants(struct srv *srv, char *err, size_t err_size)
 {
     unsigned shards = 0;
+    uint64_t all = 0;
     int r = 0;
 
-    srv->tenants = calloc(srv->cfg->ntenants, sizeof *srv->tenants);
-    if (!srv->tenants)
-        return -ENOMEM;
-    srv->ntenants = srv->cfg->ntenants;
+    for (unsigned i = 0; r == 0 && i < srv->cfg->ntenants; i++)
+        r = srv_tenant_configured(srv, i);
+    if (r == 0)
+        r = tenants_file_load(srv, err, err_size);
     srv_each_tenant(srv, t) {
-        t->srv = srv;
-        t->cfg = &srv->cfg->tenants[t - srv->tenants];
-        t->id = (unsigned)(t - srv->tenants);
+        if (r == 0)
+            r = limits_start(t, err, err_size);
+        all += t->cfg->shards;
     }
-    r = limits_start(srv, err, err_size);
+    if (r == 0 && all > SRV_SHARDS_ALL) {
+        snprintf(err, err_size, "the tenants of the configuration and of %s (tenants_file) have more than %u shards together",
+                 srv->cfg->tenants_file, SRV_SHARDS_ALL);
+        r = -EINVAL;
+    }
+    if (r == 0)
+        r = srv_files_suffice(all, err, err_size);
     if (r == 0)
         r = start_turns(srv, err, err_size);
     srv_each_tenant(srv, t) {
@@ -371,29 +402,38 @@ static int start_exports(struct srv *srv, char *err, size_t err_size)
 
 /* ---- the process ---- */
 
+int srv_files_suffice(uint64_t shards, char *err, size_t err_size)
+{
+    uint64_t need = FILES_MIN - FILES_SHARD + FILES_SHARD * shards;
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0)
+        return -errno;
+    if (l.rlim_cur >= need)
+        return 0;
+    snprintf(err, err_size, "%llu open files are allowed (ulimit -n, LimitNOFILE=): at least %llu are needed, and about 4 "
+                            "for each client", (unsigned long long)l.rlim_cur, (unsigned long long)need);
+    return -EMFILE;
+}
+
 /*
  * As many descriptors as the limit allows: each client has a few. With too few of them the libraries below fail at places
  * where they can only abort.
  */
 static int raise_limits(const struct srv_config *cfg, char *err, size_t err_size)
 {
-    uint64_t need = FILES_MIN - FILES_SHARD;
+    uint64_t shards = 0;
     struct rlimit l;
 
     for (unsigned i = 0; i < cfg->ntenants; i++)
-        need += FILES_SHARD * cfg->tenants[i].shards;
+        shards += cfg->tenants[i].shards;
     if (getrlimit(RLIMIT_NOFILE, &l) < 0)
         return -errno;
     if (l.rlim_cur < l.rlim_max) {
         l.rlim_cur = l.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &l) < 0)
-            getrlimit(RLIMIT_NOFILE, &l);
+        setrlimit(RLIMIT_NOFILE, &l); /* what holds then is looked at next */
     }
-    if (l.rlim_cur >= need)
-        return 0;
-    snprintf(err, err_size, "%llu open files are allowed (ulimit -n, LimitNOFILE=): at least %llu are needed, and about 4 "
-                            "for each client", (unsigned long long)l.rlim_cur, (unsigned long long)need);
-    return -EMFILE;
+    return srv_files_suffice(shards, err, err_size);
 }
 
 static int change_user(const char *name, char *err, size_t err_size)
@@ -420,16 +460,17 @@ static void close_all(struct srv *srv)
 {
     metrics_stop(srv->metrics);
     srv_each_tenant(srv, t)
-        tenant_stop_data(t);
+        tenant_end_data(t);
     exports_stop(atomic_exchange(&srv->exports, NULL));
     ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
     thirds_free(srv->thirds);
-    srv_each_tenant(srv, t)
-        tenant_close(t);
-    limits_stop(srv);
+    for (struct tenant *t; (t = srv_tenant_from(srv, 0));)
+        srv_tenant_free(t);
+    made_creds_free(srv);
     pthread_mutex_destroy(&srv->limits_lock);
+    pthread_mutex_destroy(&srv->change_lock);
+    pthread_rwlock_destroy(&srv->tenants_lock);
     turns_free(srv->turns);
-    free(srv->tenants);
     audit_close(srv->audit);
     pst_store_close(srv->store);
     free(srv);
@@ -445,6 +486,9 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     srv->cfg = cfg;
     srv->start_ns = now_ns();
     pthread_mutex_init(&srv->limits_lock, NULL);
+    pthread_mutex_init(&srv->change_lock, NULL);
+    pthread_rwlock_init(&srv->tenants_lock, NULL);
+    list_init(&srv->creds);
     log_set_level(cfg->log);
     trace_set_slow(cfg->log_slow_ms * NSEC_PER_MSEC);
     snprintf(err, err_size, "out of memory");
@@ -507,10 +551,12 @@ int srv_stop(struct srv *srv)
     uint64_t deadline = now_ns() + srv->cfg->drain_ms * NSEC_PER_MSEC, now;
 
     log_info("draining, for %llu ms at most", (unsigned long long)srv->cfg->drain_ms);
+    pthread_rwlock_rdlock(&srv->tenants_lock);
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
         atomic_store(&s->drain, true);
     srv_each_tenant(srv, t) tenant_each_shard(t, s)
         shard_drain(s, deadline);
+    pthread_rwlock_unlock(&srv->tenants_lock);
     now = now_ns();
     ctl_server_stop(srv->ctl, now < deadline ? (uint32_t)((deadline - now) / NSEC_PER_MSEC) : 0);
     close_all(srv);

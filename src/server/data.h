@@ -246,6 +246,8 @@ int shard_start(struct tenant *t, unsigned id, struct shard *s, char *err, size_
 void shard_poke(struct shard *s);
 /* Answers what is under way until the deadline (now_ns clock), takes nothing new. */
 void shard_drain(struct shard *s, uint64_t deadline_ns);
+/* Its thread ends, with all its connections; others still look at it. */
+void shard_end(struct shard *s);
 void shard_stop(struct shard *s);
 
 /* export.c: memory that clients handed over */
@@ -273,10 +275,18 @@ void metrics_stop(struct metrics *m);
 struct srv {
     const struct srv_config *cfg;
     struct pst_store *store; /* what the tenants share: the engine, and the filters for all of them */
-    struct tenant *tenants;  /* the first one is the server's own */
-    unsigned ntenants;
-    pthread_mutex_t limits_lock; /* struct limits of the tenants, and their file */
-    struct turns *turns; /* NULL: no limits, and a single tenant */
+    /*
+     * By number; the first one is the server's own. Who goes over them holds tenants_lock, or what every change of them holds
+     * besides: limits_lock. Who has a session of one, or its place in the control server, has the tenant too.
+     */
+    struct tenant *_Atomic tenants[SRV_TENANTS_MAX];
+    pthread_rwlock_t tenants_lock;
+    atomic_uint ntenants;
+    pthread_mutex_t change_lock; /* made.h; taken before limits_lock, and that before tenants_lock */
+    pthread_mutex_t limits_lock; /* struct limits and `gone` of the tenants, creds, tenants_file */
+    struct list creds;           /* struct made_cred */
+    unsigned ncreds;             /* of these */
+    struct turns *turns; /* NULL: no limits, and a single tenant; needs change_lock */
     struct ctl_server *ctl;
     struct audit *audit; /* NULL: none */
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
@@ -288,14 +298,41 @@ struct srv {
     uint64_t start_ns;
 };
 
-/* The store at the bottom, by these options; an agent waits for the server behind it. */
-int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, struct pst_store **ret,
+/* The store at the bottom, by these options; an agent waits for the server behind it, if it is to. */
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait, struct pst_store **ret,
                     char *err, size_t err_size);
+/* tenant.c. One that is none any more is not found. Needs limits_lock, or the start. */
+struct tenant *srv_tenant_find(struct srv *srv, const char *name);
+/* With the next free number, not in the table yet, without anything of its own; m (made.h) becomes its, in any case. */
+int srv_tenant_new(struct srv *srv, struct made_tenant *m, struct tenant **ret, char *err, size_t err_size);
+/* Of the configuration, with this number; in the table. */
+int srv_tenant_configured(struct srv *srv, unsigned number);
+void srv_tenant_enter(struct tenant *t); /* needs limits_lock, or the start */
+/* Nobody uses it any more: it goes out of the table, with all that it has. Takes limits_lock. */
+void srv_tenant_free(struct tenant *t);
+/* Numbers for its shards that no other has: the first of them. -ENOSPC. */
+int srv_free_shards(struct srv *srv, unsigned n, unsigned *ret_first);
+/* Descriptors for so many shards? -EMFILE, and a line for people. */
+int srv_files_suffice(uint64_t shards, char *err, size_t err_size);
+int srv_make_cred(const struct srv_credential *in, struct ctl_cred *out, char *err, size_t err_size);
 
 /* The hash of a file's first line, which nobody else may read: 0, or -errno and a line for people. */
 int srv_read_token(const char *path, uint8_t ret_hash[32], char *err, size_t err_size);
 
-#define srv_each_tenant(srv, t) for (struct tenant *t = (srv)->tenants; t < (srv)->tenants + (srv)->ntenants; t++)
+static inline struct tenant *srv_tenant(struct srv *srv, uint32_t number)
+{
+    return atomic_load(&srv->tenants[number]);
+}
+/* The first one from this number on, or NULL. */
+static inline struct tenant *srv_tenant_from(struct srv *srv, unsigned number)
+{
+    struct tenant *t = NULL;
+
+    while (number < SRV_TENANTS_MAX && !(t = srv_tenant(srv, number)))
+        number++;
+    return t;
+}
+#define srv_each_tenant(srv, t) for (struct tenant *t = srv_tenant_from(srv, 0); t; t = srv_tenant_from(srv, t->id + 1))
 #define tenant_each_shard(t, s) for (struct shard *s = (t)->shards; s < (t)->shards + (t)->nshards; s++)
 
 static inline void stat_add(uint64_t *counter, uint64_t n)

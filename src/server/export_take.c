@@ -161,7 +161,7 @@ static bool has_room(const struct exports *x, const struct sess *s, uint64_t byt
     }
     return x->n < EXPORTS_MAX && n < EXPORTS_OF_ONE && bytes <= all - min_u64(all, x->bytes) &&
            bytes <= all / 4 - min_u64(all / 4, of_one) &&
-           (x->srv->ntenants == 1 || bytes <= all / 2 - min_u64(all / 2, of_tenant));
+           (atomic_load(&x->srv->ntenants) == 1 || bytes <= all / 2 - min_u64(all / 2, of_tenant));
 }
 
 /* Maps what was checked, and enters it. Takes the connection from h. */
@@ -181,7 +181,7 @@ static int enter(struct exports *x, struct handing *h, int fd, uint64_t bytes, u
     memcpy(e->session, h->talk.session, sizeof e->session);
     snprintf(e->credential, sizeof e->credential, "%s", sess_ident(h->sess)->credential);
     e->tenant = sess_ident(h->sess)->tenant;
-    if (pst_store_moves_only(x->srv->tenants[e->tenant].store) && mem_add(p, bytes, true, &e->region) < 0)
+    if (pst_store_moves_only(srv_tenant(x->srv, e->tenant)->store) && mem_add(p, bytes, true, &e->region) < 0)
         e->region = NULL;
     pthread_mutex_lock(&x->lock);
     e->id = ++x->last_id;

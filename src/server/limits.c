@@ -1,19 +1,16 @@
-/* Locks: srv.limits_lock guards what a tenant's limits are; the file is written under it. */
+/* Locks: srv.limits_lock guards what a tenant's limits are; tenants_file is written under it. */
 #include "limits.h"
 
 #include "data.h"
+#include "made.h"
 
-#include "base/err.h"
 #include "filter/filter.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#define FILE_MAX   (1u << 20)
-#define VALUE_MAX  32u
+#define VALUE_MAX 32u
 
 /* As text and, checked, as a number (uint64_t). */
 static const struct {
@@ -86,16 +83,6 @@ static int combine(struct tenant *t, const struct text_tenant *base, const struc
     return r;
 }
 
-/* ---- the file of those that were set at run time: "TENANT KEY VALUE", a line each ---- */
-
-static struct tenant *find(struct srv *srv, const char *name)
-{
-    srv_each_tenant(srv, t)
-        if (t->id && !strcmp(t->cfg->name, name))
-            return t;
-    return NULL;
-}
-
 static size_t find_key(const char *name)
 {
     size_t i = 0;
@@ -105,104 +92,27 @@ static size_t find_key(const char *name)
     return i;
 }
 
-static int write_all(struct srv *srv, FILE *f)
+static bool is_value(const char *value)
 {
-    fprintf(f, "# Limits of tenants that were set at run time (penstock tenant set), instead of those of the configuration.\n");
-    srv_each_tenant(srv, t)
-        for (size_t i = 0; i < KEYS; i++)
-            if (get(&t->limits.set, i))
-                fprintf(f, "%s %s %s\n", t->cfg->name, keys[i].name, get(&t->limits.set, i));
-    return ferror(f) || fflush(f) || fsync(fileno(f)) ? -EIO : 0;
+    return strlen(value) < VALUE_MAX && !strpbrk(value, " \t\r\n#");
 }
 
-/* Whole, or as it was, also over a crash. */
-static int save(struct srv *srv)
+bool limits_is_key(const char *key)
 {
-    const char *path = srv->cfg->tenants_file, *slash = strrchr(path, '/');
-    cleanup_free char *tmp = NULL, *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    cleanup_close int dirfd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    FILE *f;
-    int fd, r;
-
-    if (dirfd < 0) /* told before anything has changed */
-        return -errno;
-    if (asprintf(&tmp, "%s.new", path) < 0) {
-        tmp = NULL;
-        return -ENOMEM;
-    }
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!f) {
-        r = -errno;
-        if (fd >= 0)
-            close(fd);
-        return r;
-    }
-    r = write_all(srv, f);
-    if (fclose(f) && r == 0)
-        r = -errno;
-    if (r == 0 && rename(tmp, path) < 0)
-        r = -errno;
-    if (r == 0 && fsync(dirfd) < 0)
-        r = -errno;
-    if (r < 0)
-        unlink(tmp);
-    return r;
+    return find_key(key) < KEYS;
 }
 
-/* A line that is not as it should be ends the start: nobody is to run without the limits that he has set. */
-static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t err_size)
+int limits_take(struct tenant *t, const char *key, const char *value)
 {
-    char *save_at = NULL, *name = strtok_r(line, " \n", &save_at), *key = strtok_r(NULL, " \n", &save_at),
-         *value = strtok_r(NULL, " \n", &save_at);
-    struct tenant *t;
-    size_t i;
-
-    if (!name || *name == '#')
-        return 0;
-    i = key ? find_key(key) : KEYS;
-    if (i == KEYS || !value || strlen(value) >= VALUE_MAX || strtok_r(NULL, " \n", &save_at)) {
-        snprintf(err, err_size, "%s: line %u: not \"TENANT KEY VALUE\" (tenants_file)", srv->cfg->tenants_file, n);
-        return -EINVAL;
-    }
-    t = find(srv, name);
-    if (!t) {
-        log_warn("%s: line %u: no tenant \"%s\" in the configuration: it is left out", srv->cfg->tenants_file, n, name);
-        return 0;
-    }
-    return config_set_string(at(&t->limits.set, i), value);
+    size_t i = find_key(key);
+    return i == KEYS || !*value || !is_value(value) ? -EINVAL : config_set_string(at(&t->limits.set, i), value);
 }
 
-static int load(struct srv *srv, char *err, size_t err_size)
+void limits_each_set(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
-    const char *path = srv->cfg->tenants_file, *why = NULL;
-    cleanup_free char *line = NULL;
-    FILE *f = fopen(path, "re");
-    struct stat st;
-    size_t size = 0;
-    unsigned n = 0;
-    int r = 0;
-
-    if (!f && errno == ENOENT)
-        return 0;
-    if (!f) {
-        r = -errno;
-        why = err_text(r);
-    } else if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        r = -EINVAL;
-        why = "not a file of limits";
-    }
-    while (r == 0 && getline(&line, &size, f) >= 0)
-        r = take_line(srv, line, ++n, err, err_size);
-    if (r == 0 && ferror(f)) {
-        r = -EIO;
-        why = err_text(r);
-    }
-    if (why)
-        snprintf(err, err_size, "%s (tenants_file): %s", path, why);
-    if (f)
-        fclose(f);
-    return r;
+    for (size_t i = 0; i < KEYS; i++)
+        if (get(&t->limits.set, i))
+            fn(arg, keys[i].name, get(&t->limits.set, i));
 }
 
 /* ---- from the start to the end ---- */
@@ -218,32 +128,22 @@ static const struct text_tenant *text_of(const struct srv_config *c, const char 
     return NULL;
 }
 
-int limits_start(struct srv *srv, char *err, size_t err_size)
+int limits_start(struct tenant *t, char *err, size_t err_size)
 {
-    int r = 0;
+    const struct text_tenant *text = t->made ? &t->made->text : t->id ? text_of(t->srv->cfg, t->cfg->name) : NULL;
+    int r = text ? copy(text, &t->limits.base) : 0;
 
-    srv_each_tenant(srv, t) {
-        const struct text_tenant *text = t->id ? text_of(srv->cfg, t->cfg->name) : NULL;
-        t->limits.now = *t->cfg;
-        if (r == 0 && text)
-            r = copy(text, &t->limits.base);
-    }
-    if (r == 0 && srv->cfg->tenants_file)
-        r = load(srv, err, err_size);
-    srv_each_tenant(srv, t) {
-        if (r == 0 && t->id)
-            r = combine(t, &t->limits.base, &t->limits.set, &t->limits.now, err, err_size);
-        atomic_store(&t->max_connections, t->limits.now.max_connections);
-    }
+    t->limits.now = *t->cfg;
+    if (r == 0 && t->id)
+        r = combine(t, &t->limits.base, &t->limits.set, &t->limits.now, err, err_size);
+    atomic_store(&t->max_connections, t->limits.now.max_connections);
     return r;
 }
 
-void limits_stop(struct srv *srv)
+void limits_stop(struct tenant *t)
 {
-    srv_each_tenant(srv, t) {
-        drop(&t->limits.base);
-        drop(&t->limits.set);
-    }
+    drop(&t->limits.base);
+    drop(&t->limits.set);
 }
 
 /* ---- while it runs ---- */
@@ -270,7 +170,7 @@ static int change(struct text_tenant *set, const char *key, const char *value, c
             n += (size_t)snprintf(err + n, err_size - n, " %s", keys[i].name);
         return -EINVAL;
     }
-    if (strlen(value) >= VALUE_MAX || strpbrk(value, " \t\r\n#")) {
+    if (!is_value(value)) {
         snprintf(err, err_size, "%s: not a value", key);
         return -EINVAL;
     }
@@ -284,7 +184,7 @@ static int change(struct text_tenant *set, const char *key, const char *value, c
 int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const char *const *values, size_t n, bool *ret_kept,
                char *err, size_t err_size)
 {
-    struct tenant *t = &srv->tenants[tenant];
+    struct tenant *t = srv_tenant(srv, tenant);
     struct text_tenant set, old;
     struct srv_tenant now;
     int r;
@@ -294,7 +194,7 @@ int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const
         return -EOPNOTSUPP;
     }
     scoped_lock(&srv->limits_lock);
-    r = copy(&t->limits.set, &set);
+    r = t->gone ? -ENOENT : copy(&t->limits.set, &set);
     if (r < 0)
         return r;
     for (size_t i = 0; r == 0 && i < n; i++)
@@ -307,9 +207,8 @@ int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const
     }
     old = t->limits.set;
     t->limits.set = set;
-    r = srv->cfg->tenants_file ? save(srv) : 0;
+    r = tenants_file_keep(srv, err, err_size);
     if (r < 0) {
-        snprintf(err, err_size, "%s cannot be written (tenants_file): %s", srv->cfg->tenants_file, err_text(r));
         t->limits.set = old;
         drop(&set);
         return r;
@@ -345,13 +244,16 @@ void limits_reload(struct srv *srv, const struct srv_config *again)
     scoped_lock(&srv->limits_lock);
     srv_each_tenant(srv, t) {
         const struct text_tenant *text = t->id ? text_of(again, t->cfg->name) : NULL;
-        if (text)
+        if (text && t->made)
+            log_warn("tenant %s is in the configuration now, but was also created at run time: the daemon does not start like this",
+                     t->cfg->name);
+        else if (text)
             reload_one(t, text);
-        else if (t->id)
+        else if (t->id && !t->made)
             log_warn("tenant %s is not in the configuration any more: it is served until the daemon is started anew", t->cfg->name);
     }
     for (unsigned i = 1; i < again->ntenants; i++)
-        if (!find(srv, again->tenants[i].name))
+        if (!srv_tenant_find(srv, again->tenants[i].name))
             log_warn("tenant %s is new in the configuration: it is served when the daemon is started anew", again->tenants[i].name);
 }
 

@@ -16,9 +16,13 @@ struct limits {
     struct srv_tenant now;        /* the limits of both; checked */
 };
 
-/* At the start, before anything of the tenants is opened: `now` of all. err: a line for people. */
-int limits_start(struct srv *srv, char *err, size_t err_size);
-void limits_stop(struct srv *srv);
+/* Before anything of the tenant is opened, and after what the file has of it was taken: `now`. err: a line for people. */
+int limits_start(struct tenant *t, char *err, size_t err_size);
+void limits_stop(struct tenant *t);
+/* For tenants_file: a limit that was set, as it has it (-EINVAL: none, or not a value); and all of them. */
+bool limits_is_key(const char *key);
+int limits_take(struct tenant *t, const char *key, const char *value);
+void limits_each_set(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg);
 /*
  * All or nothing: values as in the configuration, "none" for no limit, "" for that of the configuration. ret_kept: they hold
  * after a restart too. -EINVAL; -EOPNOTSUPP: of the server's own; or why tenants_file cannot be written. Any thread, as the next two.

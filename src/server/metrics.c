@@ -106,7 +106,7 @@ static void write_samples(FILE *f, const struct samples *s)
 static char *page(struct metrics *m, size_t *ret_len)
 {
     struct srv *srv = m->srv;
-    struct samples s = {.no_tenants = srv->ntenants > 1 && !m->has_token};
+    struct samples s = {.no_tenants = atomic_load(&srv->ntenants) > 1 && !m->has_token};
     char *text = NULL;
     FILE *f;
 

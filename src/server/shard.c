@@ -332,15 +332,21 @@ void shard_drain(struct shard *s, uint64_t deadline_ns)
     nanosleep(&t, NULL);
 }
 
+void shard_end(struct shard *s)
+{
+    if (!s->srv || !s->running)
+        return;
+    atomic_store(&s->stop, true);
+    shard_poke(s);
+    pthread_join(s->thread, NULL);
+    s->running = false;
+}
+
 void shard_stop(struct shard *s)
 {
     if (!s->srv)
         return; /* was never started */
-    if (s->running) {
-        atomic_store(&s->stop, true);
-        shard_poke(s);
-        pthread_join(s->thread, NULL);
-    }
+    shard_end(s);
     if (s->wake >= 0)
         close(s->wake);
     pthread_mutex_destroy(&s->lock);

@@ -140,9 +140,11 @@ void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
     uint32_t nexports;
     uint64_t mapped;
 
+    pthread_rwlock_rdlock(&srv->tenants_lock);
     srv_each_tenant(srv, x) tenant_each_shard(x, s)
         if (tenant == CTL_ALL || tenant == x->id)
             add_shard(&t, &s->stats);
+    pthread_rwlock_unlock(&srv->tenants_lock);
     for (unsigned i = DP_BIND; i < DP_OPCODES; i++) {
         snprintf(labels, sizeof labels, "op=\"%s\"", dp_opcode_name(i));
         fn(user, "penstock_data_requests_total", labels, "Data requests that were answered.", true,
@@ -166,10 +168,12 @@ void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
         fn(user, "penstock_exports_bytes", "", "And how many bytes.", false, (double)mapped);
     }
     emit_latency(&t, fn, user);
+    pthread_rwlock_rdlock(&srv->tenants_lock);
     emit_connections(srv, tenant, fn, user);
     srv_each_tenant(srv, x)
         if (tenant == CTL_ALL || tenant == x->id)
             share_emit(&x->share, x->cfg->name, fn, user);
+    pthread_rwlock_unlock(&srv->tenants_lock);
     fn(user, "penstock_uptime_seconds", "", "Since the daemon's start.", false,
        (double)(now_ns() - srv->start_ns) / (double)NSEC_PER_SEC);
 }

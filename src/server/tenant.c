@@ -2,6 +2,7 @@
 #include "tenant.h"
 
 #include "data.h"
+#include "made.h"
 
 #include "base/err.h"
 #include "filter/filter.h"
@@ -77,7 +78,7 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
         return r;
     }
     if (t->srv->cfg->agent)
-        r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, &st, why, sizeof why);
+        r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, !atomic_load(&t->srv->ready), &st, why, sizeof why);
     if (r == 0) {
         r = filter_view(st, (const char *const *)k->containers, k->ncontainers, !t->srv->cfg->agent, &t->store);
         if (r < 0 && t->srv->cfg->agent)
@@ -118,10 +119,31 @@ int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t 
     return r;
 }
 
+void tenant_end_data(struct tenant *t)
+{
+    tenant_each_shard(t, s)
+        shard_end(s);
+}
+
 void tenant_stop_data(struct tenant *t)
 {
     for (unsigned i = 0; i < t->nshards; i++)
         shard_stop(&t->shards[i]);
+}
+
+struct ctl_tenant tenant_for_control(const struct tenant *t)
+{
+    struct ctl_tenant x = {.number = t->id,
+                           .st = t->store,
+                           .sessions = (uint32_t)t->limits.now.max_sessions,
+                           .endpoints = t->endpoints,
+                           .nendpoints = t->nshards,
+                           .third_party = t->srv->thirds && pst_store_takes_far(t->store)};
+
+    snprintf(x.name, sizeof x.name, "%s", t->cfg->name);
+    if (t->made)
+        memcpy(x.life, t->made->life, sizeof x.life);
+    return x;
 }
 
 struct qos_limits tenant_shares(const struct srv_tenant *k)
@@ -154,6 +176,8 @@ void tenant_describe(const struct tenant *t, void (*fn)(void *arg, const char *k
         snprintf(text, sizeof text, "%.*s", (int)strcspn(k->filters[i], ":"), k->filters[i]);
         fn(arg, "filters", text);
     }
+    if (t->made)
+        fn(arg, "created", "at run time");
     limits_describe(t, fn, arg);
     for (unsigned i = 0; i < ARRAY_SIZE(numbers); i++) {
         if (!numbers[i].value)
@@ -174,4 +198,97 @@ void tenant_close(struct tenant *t)
         mem_remove(t->sealed_region);
     if (t->id)
         pst_store_close(t->store);
+}
+
+/* ---- the table ---- */
+
+struct tenant *srv_tenant_find(struct srv *srv, const char *name)
+{
+    srv_each_tenant(srv, t)
+        if (!t->gone && !strcmp(t->cfg->name, name))
+            return t;
+    return NULL;
+}
+
+void srv_tenant_enter(struct tenant *t)
+{
+    struct srv *srv = t->srv;
+
+    pthread_rwlock_wrlock(&srv->tenants_lock);
+    atomic_store(&srv->tenants[t->id], t);
+    atomic_fetch_add(&srv->ntenants, 1);
+    pthread_rwlock_unlock(&srv->tenants_lock);
+}
+
+int srv_tenant_configured(struct srv *srv, unsigned number)
+{
+    struct tenant *t = calloc(1, sizeof *t);
+
+    if (!t)
+        return -ENOMEM;
+    t->srv = srv;
+    t->id = number;
+    t->cfg = &srv->cfg->tenants[number];
+    srv_tenant_enter(t);
+    return 0;
+}
+
+int srv_tenant_new(struct srv *srv, struct made_tenant *m, struct tenant **ret, char *err, size_t err_size)
+{
+    struct tenant *t = calloc(1, sizeof *t);
+    unsigned id = 1;
+
+    while (id < SRV_TENANTS_MAX && srv_tenant(srv, id))
+        id++;
+    if (!t || id == SRV_TENANTS_MAX) {
+        snprintf(err, err_size, t ? "there are 255 tenants, which is the most" : "out of memory");
+        int r = t ? -ENOSPC : -ENOMEM;
+        made_tenant_free(m);
+        free(t);
+        return r;
+    }
+    t->srv = srv;
+    t->id = id;
+    t->made = m;
+    t->cfg = &m->cfg;
+    *ret = t;
+    return 0;
+}
+
+void srv_tenant_free(struct tenant *t)
+{
+    struct srv *srv = t->srv;
+
+    pthread_mutex_lock(&srv->limits_lock);
+    pthread_rwlock_wrlock(&srv->tenants_lock);
+    if (srv_tenant(srv, t->id) == t) {
+        atomic_store(&srv->tenants[t->id], NULL);
+        atomic_fetch_sub(&srv->ntenants, 1);
+    }
+    pthread_rwlock_unlock(&srv->tenants_lock);
+    pthread_mutex_unlock(&srv->limits_lock);
+    turns_remove(&t->share);
+    tenant_stop_data(t);
+    tenant_close(t);
+    limits_stop(t);
+    made_tenant_free(t->made);
+    free(t);
+}
+
+int srv_free_shards(struct srv *srv, unsigned n, unsigned *ret_first)
+{
+    bool used[SRV_SHARDS_ALL] = {false};
+    unsigned run = 0;
+
+    srv_each_tenant(srv, t) tenant_each_shard(t, s)
+        if (s->id < SRV_SHARDS_ALL)
+            used[s->id] = true;
+    for (unsigned i = 0; i < SRV_SHARDS_ALL; i++) {
+        run = used[i] ? 0 : run + 1;
+        if (run == n) {
+            *ret_first = i + 1 - n;
+            return 0;
+        }
+    }
+    return -ENOSPC;
 }

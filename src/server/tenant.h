@@ -17,6 +17,7 @@
 
 #include <stdatomic.h>
 
+struct made_tenant;
 struct mem_region;
 struct shard;
 struct srv;
@@ -24,7 +25,9 @@ struct srv;
 struct tenant {
     struct srv *srv;
     unsigned id; /* in srv->tenants, and ctl's number of it */
-    const struct srv_tenant *cfg; /* as the configuration had it at the start; its limits: below */
+    const struct srv_tenant *cfg; /* as the configuration had it at the start, or made->cfg; its limits: below */
+    struct made_tenant *made;     /* owned; NULL: of the configuration */
+    bool gone;                    /* deleted: it is being taken apart; under srv.limits_lock */
     struct limits limits;         /* under srv.limits_lock */
     struct share share;
     struct pst_store *store; /* topmost filter */
@@ -42,8 +45,12 @@ struct tenant {
 /* Store, then domain and shards; err: a line for people. What was opened before an error is closed by tenant_close. */
 int tenant_open_store(struct tenant *t, char *err, size_t err_size);
 int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t err_size);
-/* Before the sessions end: the shards hold some of their things. */
+/* Its shards' threads end, and with them all connections; who goes over the tenants still finds the shards. */
+void tenant_end_data(struct tenant *t);
+/* After that; what is left of them. */
 void tenant_stop_data(struct tenant *t);
+/* As the control server is told of it, once all of the above is there. */
+struct ctl_tenant tenant_for_control(const struct tenant *t);
 /* Its part of the store, by these limits. */
 struct qos_limits tenant_shares(const struct srv_tenant *k);
 /* Its entry of the configuration with the limits that hold, without secrets. */

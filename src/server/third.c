@@ -252,7 +252,7 @@ static struct shard *shard_by_id(struct tenant *t, uint32_t id)
 int thirds_make_way(struct srv *srv, uint32_t tenant, const uint8_t session[SESS_ID_BYTES], uint32_t shard,
                     struct pst_third *ret)
 {
-    struct tenant *t = &srv->tenants[tenant];
+    struct tenant *t = srv_tenant(srv, tenant);
     struct shard *s = shard_by_id(t, shard);
     struct made_way *m;
     struct pst_third far;

@@ -67,38 +67,56 @@ int turns_add(struct turns *ts, struct share *s, const struct qos_limits *l)
     scoped_lock(&ts->lock);
     r = qos_tenant_add(&ts->q, &s->t, l, now_ns());
     if (r == 0)
-        s->turns = ts;
+        atomic_store(&s->turns, ts);
     return r;
+}
+
+void turns_remove(struct share *s)
+{
+    struct turns *ts = atomic_load(&s->turns);
+
+    if (!ts)
+        return;
+    scoped_lock(&ts->lock);
+    qos_tenant_remove(&s->t);
+    atomic_store(&s->turns, NULL);
+    give(ts, now_ns()); /* what its last requests were in the way of */
 }
 
 void share_set(struct share *s, const struct qos_limits *l)
 {
+    struct turns *ts = atomic_load(&s->turns);
     uint64_t now = now_ns();
 
-    scoped_lock(&s->turns->lock);
+    scoped_lock(&ts->lock);
     if (qos_tenant_set(&s->t, l, now) == 0) /* else the weight is out of range, which was checked */
-        give(s->turns, now);
+        give(ts, now);
 }
 
 uint64_t share_reserve(struct share *s, uint64_t ops)
 {
-    scoped_lock(&s->turns->lock);
+    struct turns *ts = atomic_load(&s->turns);
+
+    if (!ts)
+        return 0;
+    scoped_lock(&ts->lock);
     return qos_reserve(&s->t, ops, 0, now_ns());
 }
 
 void share_emit(struct share *s, const char *tenant, pst_stat_fn fn, void *user)
 {
+    struct turns *ts = atomic_load(&s->turns);
     struct qos_stats st;
     uint64_t queued, inflight;
     char labels[SESS_NAME_MAX + 16];
 
-    if (!s->turns)
+    if (!ts)
         return;
-    pthread_mutex_lock(&s->turns->lock);
+    pthread_mutex_lock(&ts->lock);
     st = s->t.stats;
     queued = s->t.queued;
     inflight = s->t.inflight_ops;
-    pthread_mutex_unlock(&s->turns->lock);
+    pthread_mutex_unlock(&ts->lock);
     snprintf(labels, sizeof labels, "tenant=\"%s\"", tenant);
     fn(user, "penstock_tenant_turns_total", labels, "Requests that were let through to the store.", true,
        (double)st.ops);
@@ -123,17 +141,18 @@ void turn_box_init(struct turn_box *b)
 
 bool turn_ask(struct req *r, struct share *share, uint64_t bytes)
 {
+    struct turns *ts = atomic_load_explicit(&share->turns, memory_order_acquire);
     struct turn *t = &r->turn;
     uint64_t now;
 
-    if (!share->turns)
+    if (!ts)
         return true;
     now = now_ns();
-    scoped_lock(&share->turns->lock);
+    scoped_lock(&ts->lock);
     *t = (struct turn){.asked = true, .state = TURN_WAITS, .share = share};
     list_init(&t->link);
     qos_put(&share->t, &t->item, bytes, now);
-    give(share->turns, now);
+    give(ts, now);
     if (t->state == TURN_GIVEN) { /* no way by the box */
         list_del(&t->link);
         t->state = TURN_RUNS;
@@ -167,7 +186,7 @@ void turn_end(struct req *r)
 
 struct req *turn_next(struct shard *s)
 {
-    struct turns *ts = s->srv->turns;
+    struct turns *ts = atomic_load_explicit(&s->tenant->share.turns, memory_order_acquire);
     struct turn *t;
     struct list *l;
 
@@ -187,7 +206,7 @@ struct req *turn_next(struct shard *s)
 
 uint64_t turn_deadline(struct shard *s)
 {
-    struct turns *ts = s->srv->turns;
+    struct turns *ts = atomic_load_explicit(&s->tenant->share.turns, memory_order_acquire);
 
     if (!s->turns.asking)
         return UINT64_MAX;

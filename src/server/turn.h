@@ -20,7 +20,7 @@ struct turns;
 
 /* A tenant's part in it. */
 struct share {
-    struct turns *turns; /* NULL: none, everything goes at once */
+    struct turns *_Atomic turns; /* NULL: none (yet), everything goes at once */
     struct qos_tenant t; /* under the lock of turns */
 };
 
@@ -44,13 +44,15 @@ struct turn_box {
 int turns_new(uint64_t window_bytes, struct turns **ret);
 /* No shard runs any more. Accepts NULL. */
 void turns_free(struct turns *t);
-/* 0, -EINVAL, -ENOMEM. The share lives as long as `turns`. */
+/* 0, -EINVAL, -ENOMEM. The share lives as long as `turns`, or until it is removed. Any thread. */
 int turns_add(struct turns *t, struct share *s, const struct qos_limits *l);
+/* No shard or control call of it runs any more. Nothing for one that was not added. */
+void turns_remove(struct share *s);
 /* Other limits from now on; where there are turns. Any thread. */
 void share_set(struct share *s, const struct qos_limits *l);
 /* Its figures; nothing where there are no turns. */
 void share_emit(struct share *s, const char *tenant, pst_stat_fn fn, void *user);
-/* When a control call may go: not later than now_ns is now. */
+/* When a control call may go: not later than now_ns is now. 0 where there are no turns. */
 uint64_t share_reserve(struct share *s, uint64_t ops);
 
 /* ---- for a shard's thread ---- */

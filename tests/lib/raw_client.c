@@ -14,8 +14,9 @@
 #define WAIT_NS (20 * NSEC_PER_SEC)
 #define PB(x)   Penstock__V1__##x
 
-static int call(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d,
-                ProtobufCMessage **ret)
+char raw_said[400];
+
+int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d, ProtobufCMessage **ret)
 {
     size_t n = protobuf_c_message_get_packed_size(in);
     cleanup_free uint8_t *buf = malloc(n + 1);
@@ -24,27 +25,29 @@ static int call(struct raw *c, const char *path, const ProtobufCMessage *in, con
 
     protobuf_c_message_pack(in, buf);
     r = rpc_unary(c->ch, path, buf, n, 20000, NULL, &res);
-    if (r < 0)
+    if (r < 0) {
+        snprintf(raw_said, sizeof raw_said, "%s", res.details);
         fprintf(stderr, "%s: %s\n", path, res.details);
+    }
     *ret = r == 0 ? protobuf_c_message_unpack(d, NULL, res.len, res.data) : NULL;
     rpc_result_done(&res);
     return r < 0 ? r : *ret ? 0 : -EBADMSG;
 }
 
-static int open_session(struct raw *c, const char *token)
+static int open_session(struct raw *c, const char *token, const uint8_t client[16])
 {
     PB(SessionOpenRequest) q = PENSTOCK__V1__SESSION_OPEN_REQUEST__INIT;
     PB(SessionOpenReply) * a;
     uint8_t id[16];
     int r;
 
-    rng_secret(id, sizeof id);
+    memcpy(id, client, sizeof id);
     q.protocol = 1;
     q.software = (char *)"raw";
     q.purpose = (char *)"api";
     q.client_id = (ProtobufCBinaryData){sizeof id, id};
     q.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
-    r = call(c, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.SessionService/Open", &q.base, &penstock__v1__session_open_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -68,7 +71,7 @@ static int open_cont(struct raw *c, const char *pool, const char *cont)
     q.header = &h;
     q.pool = (char *)pool;
     q.label = (char *)cont;
-    r = call(c, "/penstock.v1.ContainerService/Open", &q.base, &penstock__v1__container_open_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.ContainerService/Open", &q.base, &penstock__v1__container_open_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -79,6 +82,14 @@ static int open_cont(struct raw *c, const char *pool, const char *cont)
 
 int raw_open(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont)
 {
+    uint8_t id[16];
+
+    rng_secret(id, sizeof id);
+    return raw_open_as(c, addr, token, pool, cont, id);
+}
+
+int raw_open_as(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont, const uint8_t client[16])
+{
     struct rpc_channel_config cfg = {.addr = addr};
     char err[200];
     int r;
@@ -86,7 +97,7 @@ int raw_open(struct raw *c, const char *addr, const char *token, const char *poo
     memset(c, 0, sizeof *c);
     r = rpc_channel_open(&cfg, &c->ch, err, sizeof err);
     if (r == 0)
-        r = open_session(c, token);
+        r = open_session(c, token, client);
     return r == 0 ? open_cont(c, pool, cont) : r;
 }
 
@@ -103,7 +114,7 @@ int raw_end_session(struct raw *c)
     int r;
 
     q.session = (ProtobufCBinaryData){16, c->session};
-    r = call(c, "/penstock.v1.SessionService/Close", &q.base, &penstock__v1__session_close_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.SessionService/Close", &q.base, &penstock__v1__session_close_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r == 0)
         penstock__v1__session_close_reply__free_unpacked(a, NULL);
@@ -138,7 +149,7 @@ int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *r
     q.mode = 0644;
     q.open = 1;
     q.accmode = 6;
-    r = call(c, "/penstock.v1.NamespaceService/Create", &q.base, &penstock__v1__create_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Create", &q.base, &penstock__v1__create_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -158,7 +169,7 @@ int raw_open_file(struct raw *c, uint64_t ino, uint32_t rights, struct cap *ret_
     q.header = &h;
     q.ino = ino;
     q.accmode = rights;
-    r = call(c, "/penstock.v1.NamespaceService/Open", &q.base, &penstock__v1__open_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Open", &q.base, &penstock__v1__open_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -181,7 +192,7 @@ int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uin
     q.range_offset = offset;
     q.range_length = length;
     q.lifetime_ms = lifetime_ms;
-    r = call(c, "/penstock.v1.CapabilityService/Grant", &q.base, &penstock__v1__grant_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.CapabilityService/Grant", &q.base, &penstock__v1__grant_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -208,7 +219,7 @@ int raw_mkdir(struct raw *c, const char *name, uint32_t slot, uint64_t seq, uint
     q.parent = 1;
     q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
     q.mode = 0755;
-    r = call(c, "/penstock.v1.NamespaceService/Mkdir", &q.base, &penstock__v1__attr_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Mkdir", &q.base, &penstock__v1__attr_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r == 0)
         penstock__v1__attr_reply__free_unpacked(a, NULL);
@@ -225,7 +236,7 @@ int raw_rmdir(struct raw *c, const char *name)
     q.header = &h;
     q.parent = 1;
     q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
-    r = call(c, "/penstock.v1.NamespaceService/Rmdir", &q.base, &penstock__v1__empty__descriptor,
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Rmdir", &q.base, &penstock__v1__empty__descriptor,
              (ProtobufCMessage **)&a);
     if (r == 0)
         penstock__v1__empty__free_unpacked(a, NULL);
@@ -239,7 +250,7 @@ static int revoke_what(struct raw *c, PB(RevokeRequest) * q)
     int r;
 
     q->session = (ProtobufCBinaryData){16, c->session};
-    r = call(c, "/penstock.v1.CapabilityService/Revoke", &q->base, &penstock__v1__revoke_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.CapabilityService/Revoke", &q->base, &penstock__v1__revoke_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -284,7 +295,7 @@ int raw_ticket(struct raw *c, uint32_t shard, uint8_t ret[48], size_t *ret_len)
     q.session = (ProtobufCBinaryData){16, c->session};
     q.shard = shard;
     q.count = 1;
-    r = call(c, "/penstock.v1.SessionService/Ticket", &q.base, &penstock__v1__ticket_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.SessionService/Ticket", &q.base, &penstock__v1__ticket_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -379,7 +390,7 @@ int raw_third_ticket(struct raw *c, uint32_t shard, uint64_t owner, struct raw_w
     q.header = &h;
     q.shard = shard;
     q.owner = owner;
-    r = call(c, "/penstock.v1.SessionService/ThirdTicket", &q.base, &penstock__v1__third_ticket_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.SessionService/ThirdTicket", &q.base, &penstock__v1__third_ticket_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
@@ -402,7 +413,7 @@ int raw_third_party(struct raw *c, uint32_t shard, struct raw_way *ret)
     h.session = (ProtobufCBinaryData){16, c->session};
     q.header = &h;
     q.shard = shard;
-    r = call(c, "/penstock.v1.SessionService/ThirdParty", &q.base, &penstock__v1__third_party_reply__descriptor,
+    r = raw_rpc(c, "/penstock.v1.SessionService/ThirdParty", &q.base, &penstock__v1__third_party_reply__descriptor,
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;

@@ -208,6 +208,29 @@ class Status(Shared):
         self.fails(Code.UNAUTHENTICATED, "ESTALE", set_limits, req(b""))
         self.fails(Code.PERMISSION_DENIED, "EPERM", set_limits, req(self.client(b"alice-token").session))
 
+    def test_tenants_and_credentials_are_made_by_administrators(self):
+        t, root = self.root.tenant, self.root.session
+        alice = self.client(b"alice-token").session
+
+        def settings(**kw):
+            return [ad.TenantLimit(key=k, value=v) for k, v in kw.items()]
+
+        def calls(h):
+            return ((t.Create, ad.TenantCreateRequest(header=h, name="t", settings=settings(containers="p/*"))),
+                    (t.Delete, ad.TenantDeleteRequest(header=h, name="t")),
+                    (t.CreateCredential, ad.CredentialCreateRequest(header=h, name="c", settings=settings(tenant="t"))),
+                    (t.DeleteCredential, ad.CredentialDeleteRequest(header=h, name="c")),
+                    (t.ListCredentials, ad.CredentialListRequest(header=h)))
+        # This server has no hooks for them: penstock serve has (tenant_made.sh).
+        for call, req in calls(ad.AdminHeader(session=root)):
+            self.fails(Code.UNIMPLEMENTED, "EOPNOTSUPP", call, req)
+        for call, req in calls(ad.AdminHeader(session=alice)):
+            self.fails(Code.PERMISSION_DENIED, "EPERM", call, req)
+        for call, req in calls(ad.AdminHeader()):
+            self.fails(Code.UNAUTHENTICATED, "ESTALE", call, req)
+        for call, req in calls(None):
+            self.fails(Code.INVALID_ARGUMENT, "EINVAL", call, req)
+
     def test_health(self):
         h = health_pb2_grpc.HealthStub(self.root.raw)
         serving = health_pb2.HealthCheckResponse.SERVING

@@ -24,6 +24,7 @@ void audit_reopen(struct audit *a);
 /* What is known of an event; NULL and "": not told. */
 struct audit_event {
     const char *event, *tenant, *credential, *peer, *what, *error;
+    uint64_t request; /* its id, as in the logs; 0: not told */
 };
 /* Any thread; a may be NULL. */
 void audit_put(struct audit *a, const struct audit_event *e);

@@ -16,6 +16,8 @@
 #define CTL_PROTOCOL      1u
 #define CTL_ENDPOINTS_MAX 64u
 #define CTL_ALL           UINT32_MAX /* tenant: of all */
+#define CTL_TOKEN_MAX     513u       /* with its NUL */
+#define CTL_TOKEN_MIN     16u        /* characters */
 
 /*
  * What belongs to a tenant. Its sessions see this store and these addresses only. The first one is the server's own: of
@@ -24,6 +26,9 @@
 struct ctl_endpoint;
 struct ctl_tenant {
     char name[SESS_NAME_MAX + 1];
+    uint32_t number;      /* below SESS_TENANTS_MAX. 0 in ctl_config.tenants: where it stands there */
+    /* Of one that was made at run time: random, so that a later one of the same name has nothing of its reply records. */
+    uint8_t life[16];
     struct pst_store *st; /* borrowed */
     uint32_t sessions;    /* at once; 0: no limit of its own */
     /* Addresses of data connections; copied. What a client is told when it opens a session. Shards of different tenants
@@ -42,7 +47,15 @@ struct ctl_cred {
     bool any_uid; /* may assert any uid, gid and groups */
     bool admin;   /* may create and destroy pools and containers, scrub, revoke */
     bool origin;  /* may speak for clients of its own: an agent */
-    uint32_t tenant; /* number in ctl_config.tenants */
+    uint32_t tenant; /* its number */
+    uint64_t id;     /* the server's */
+};
+
+/* Of a credential, for who administers it: no secret. */
+struct ctl_cred_info {
+    const char *name, *tenant, *cn; /* cn NULL: by a token */
+    uint32_t uid, gid;
+    bool any_uid, admin, origin, run_time; /* run_time: not of the configuration */
 };
 
 struct ctl_listen {
@@ -91,6 +104,15 @@ struct ctl_hooks {
     /* Other limits for it: 0, or -errno and a line for people in err. ret_kept: they hold after a restart too. */
     int (*tenant_set)(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
                       char *err, size_t err_size);
+    /* Tenants and credentials that come and go at run time: as tenant_set. ret_n: sessions that have ended by it. */
+    int (*tenant_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
+                         char *err, size_t err_size);
+    int (*tenant_delete)(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size);
+    /* token "": one is made, into ret_token. */
+    int (*cred_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n, const char *token,
+                       char ret_token[CTL_TOKEN_MAX], bool *ret_kept, char *err, size_t err_size);
+    int (*cred_delete)(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size);
+    void (*creds)(void *user, void (*fn)(void *arg, const struct ctl_cred_info *c), void *arg);
     void (*metrics)(void *user, uint32_t tenant, pst_stat_fn fn, void *arg); /* CTL_ALL: of all together */
     /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
     uint64_t (*turn)(void *user, uint32_t tenant);
@@ -131,6 +153,22 @@ struct ctl_server;
  */
 int ctl_server_start(const struct ctl_config *cfg, struct ctl_server **ret, char *err, size_t err_size);
 int ctl_server_port(const struct ctl_server *s, size_t i);
+
+/* ---- tenants and credentials at run time; any thread, one at a time for each tenant ---- */
+
+/* A place that is not taken gets a tenant: 0; -E2BIG, with a line in err; -EINVAL; -ENOMEM. */
+int ctl_tenant_add(struct ctl_server *s, uint32_t number, const struct ctl_tenant *in, char *err, size_t err_size);
+/* From now on: its credentials are none, there are no new sessions of it, and the others (how many) have ended. */
+uint32_t ctl_tenant_end(struct ctl_server *s, uint32_t number);
+/*
+ * After that: waits until nobody uses anything of it any more, and empties its place. False: somebody did until the deadline
+ * (now_ns's clock), or the server stops: the place stays taken, and all that the tenant has must stay too.
+ */
+bool ctl_tenant_remove(struct ctl_server *s, uint32_t number, uint64_t deadline_ns);
+/* 0 and an id; -EEXIST: another has the certificate or the token, unless that is allowed; -ENOMEM. */
+int ctl_cred_add(struct ctl_server *s, const struct ctl_cred *c, bool may_be_taken, uint64_t *ret_id);
+/* It is none any more, and its sessions (how many) have ended. */
+uint32_t ctl_cred_end(struct ctl_server *s, uint64_t id);
 /* How many sessions a tenant may have from now on; 0: no limit of its own. Any thread. */
 void ctl_tenant_sessions(struct ctl_server *s, uint32_t tenant, uint32_t sessions);
 /* Health turns to NOT_SERVING, no new calls or sessions, calls end (grace_ms), sessions are closed. */

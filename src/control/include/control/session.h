@@ -76,6 +76,7 @@ struct sess_ident {
     char cert[SESS_NAME_MAX + 1];       /* credential of the client's certificate, which each call must show again;
                                            "" on a plain connection */
     uint32_t tenant; /* the credential's; below SESS_TENANTS_MAX */
+    uint64_t cred;   /* the credential's id */
     uint32_t tenant_sessions; /* that the tenant may have at once; 0: no limit of its own */
     uint32_t uid, gid;
     bool any_uid, admin;
@@ -221,5 +222,11 @@ uint64_t sess_refused(const struct sess_table *t, enum refusal r);
 void sess_on_behalf(uint32_t tenant);
 uint64_t sess_refused_of(const struct sess_table *t, uint32_t tenant, enum refusal r);
 uint32_t sess_count_of(struct sess_table *t, uint32_t tenant);
+/* Another tenant has this number from now on: its counts begin anew. */
+void sess_tenant_reset(struct sess_table *t, uint32_t tenant);
+/* Ends all sessions of a tenant (cred 0), or of one credential in it: how many. */
+uint32_t sess_close_of(struct sess_table *t, uint32_t tenant, uint64_t cred);
+/* Sessions and containers of a tenant that somebody holds, whether they have ended or not. */
+uint32_t sess_held_of(const struct sess_table *t, uint32_t tenant);
 
 #endif
