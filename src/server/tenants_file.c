@@ -253,6 +253,9 @@ static int read_file(struct srv *srv, char *err, size_t err_size)
     } else if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
         r = -EINVAL;
         why = "not a file of limits and tenants";
+    } else if (st.st_mode & 022) { /* who writes it lets in whom he wants */
+        r = -EPERM;
+        why = "may be written by others: chmod 600 it";
     }
     while (r == 0 && getline(&line, &size, f) >= 0)
         r = take_line(srv, line, ++n, err, err_size);

@@ -14,7 +14,7 @@
 #define WAIT_NS (20 * NSEC_PER_SEC)
 #define PB(x)   Penstock__V1__##x
 
-char raw_said[400];
+_Thread_local char raw_said[400];
 
 int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d, ProtobufCMessage **ret)
 {

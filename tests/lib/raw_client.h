@@ -23,7 +23,7 @@ struct raw {
     uint64_t cont; /* handle */
 };
 
-extern char raw_said[400]; /* what the last call that failed was told */
+extern _Thread_local char raw_said[400]; /* what the last call that failed was told */
 /* One call: -errno, or a message to be freed. */
 int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d, ProtobufCMessage **ret);
 /* Opens a session with the token, and the container. 0 or -errno. */
