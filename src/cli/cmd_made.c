@@ -63,7 +63,8 @@ static struct cli_session *begin(const struct cli_cmd *cmd, const char *url, con
 static void tell_kept(FILE *f, bool kept)
 {
     fprintf(f, kept ? "kept over restarts\n"
-                    : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration too\n");
+                    : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration "
+                      "too\n");
 }
 
 static int run_tenant_create(const struct cli_cmd *cmd, int argc, char **argv)
@@ -160,14 +161,15 @@ static int put_token(int fd, const char *path, const char *token)
     FILE *f = path ? fdopen(dup(fd), "w") : stdout;
 
     if (!f || fprintf(f, "%s\n", token) < 0 || fflush(f) || (path && (fsync(fd) < 0 || fclose(f)))) {
-        cli_error("%s: the token cannot be written: delete the credential, and create it anew", path ? path : "standard output");
+        cli_error("%s: the token cannot be written: delete the credential, and create it anew",
+                  path ? path : "standard output");
         return EXIT_FAILED;
     }
     return EXIT_OK;
 }
 
-static int create(const struct cli_cmd *cmd, const char *url, const struct cli_conn *k, const char *name, struct settings *set,
-                  const char *token, int out, const char *to)
+static int create(const struct cli_cmd *cmd, const char *url, const struct cli_conn *k, const char *name,
+                  struct settings *set, const char *token, int out, const char *to)
 {
     Penstock__V1__CredentialCreateRequest q = PENSTOCK__V1__CREDENTIAL_CREATE_REQUEST__INIT;
     Penstock__V1__CredentialCreateReply *a;
@@ -182,7 +184,8 @@ static int create(const struct cli_cmd *cmd, const char *url, const struct cli_c
     q.settings = set->at;
     q.n_settings = set->n;
     q.token = (char *)(uintptr_t)token;
-    a = (void *)cli_call(s, SERVICE "CreateCredential", &q.base, &penstock__v1__credential_create_reply__descriptor, &code);
+    a = (void *)cli_call(s, SERVICE "CreateCredential", &q.base, &penstock__v1__credential_create_reply__descriptor,
+                         &code);
     cli_session_close(s);
     if (!a)
         return code;
@@ -199,7 +202,8 @@ static int run_cred_create(const struct cli_cmd *cmd, int argc, char **argv)
     const char *from = NULL, *to = NULL;
     const struct cli_opt opts[] = {
         {0, "from", OPT_STRING, &from, "FILE", "the token: the first line of a file that nobody else may read", NULL},
-        {0, "to", OPT_STRING, &to, "FILE", "a new file for the token that the server makes; default standard output", NULL},
+        {0, "to", OPT_STRING, &to, "FILE", "a new file for the token that the server makes; default standard output",
+         NULL},
         CLI_SERVER_OPTS(k),
         {0},
     };
@@ -243,7 +247,8 @@ static int run_cred_delete(const struct cli_cmd *cmd, int argc, char **argv)
         return code;
     q.header = &h;
     q.name = argv[first + 1];
-    a = (void *)cli_call(s, SERVICE "DeleteCredential", &q.base, &penstock__v1__credential_delete_reply__descriptor, &code);
+    a = (void *)cli_call(s, SERVICE "DeleteCredential", &q.base, &penstock__v1__credential_delete_reply__descriptor,
+                         &code);
     cli_session_close(s);
     if (!a)
         return code;
@@ -256,8 +261,8 @@ static int run_cred_delete(const struct cli_cmd *cmd, int argc, char **argv)
 static json_t *cred_json(const Penstock__V1__Credential *c)
 {
     json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:b, s:b, s:b, s:b}", "name", c->name, "tenant", c->tenant, "by",
-                          *c->cn ? "certificate" : "token", "uid", (json_int_t)c->uid, "gid", (json_int_t)c->gid, "any_uid", c->any_uid,
-                          "admin", c->admin, "origin", c->origin, "run_time", c->run_time);
+                          *c->cn ? "certificate" : "token", "uid", (json_int_t)c->uid, "gid", (json_int_t)c->gid,
+                          "any_uid", c->any_uid, "admin", c->admin, "origin", c->origin, "run_time", c->run_time);
 
     if (*c->cn)
         json_object_set_new(o, "cn", json_string(c->cn));
@@ -270,9 +275,10 @@ static void print_creds(const Penstock__V1__CredentialListReply *a)
     for (size_t i = 0; i < a->n_credentials; i++) {
         const Penstock__V1__Credential *c = a->credentials[i];
         char may[40];
-        snprintf(may, sizeof may, "%s%s%s", c->any_uid ? "any_uid " : "", c->admin ? "admin " : "", c->origin ? "origin" : "");
-        printf("%-24s %-20s %-12s %10u %10u %-20s %s\n", c->name, c->tenant, *c->cn ? "certificate" : "token", c->uid, c->gid,
-               *may ? may : "-", c->run_time ? "run time" : "configuration");
+        snprintf(may, sizeof may, "%s%s%s", c->any_uid ? "any_uid " : "", c->admin ? "admin " : "",
+                 c->origin ? "origin" : "");
+        printf("%-24s %-20s %-12s %10u %10u %-20s %s\n", c->name, c->tenant, *c->cn ? "certificate" : "token", c->uid,
+               c->gid, *may ? may : "-", c->run_time ? "run time" : "configuration");
     }
 }
 
@@ -294,7 +300,8 @@ static int run_cred_list(const struct cli_cmd *cmd, int argc, char **argv)
         return code;
     q.header = &h;
     q.tenant = first + 1 < argc ? argv[first + 1] : (char *)"";
-    a = (void *)cli_call(s, SERVICE "ListCredentials", &q.base, &penstock__v1__credential_list_reply__descriptor, &code);
+    a = (void *)cli_call(s, SERVICE "ListCredentials", &q.base, &penstock__v1__credential_list_reply__descriptor,
+                         &code);
     cli_session_close(s);
     if (!a)
         return code;
@@ -312,16 +319,18 @@ static int run_cred_list(const struct cli_cmd *cmd, int argc, char **argv)
 
 const struct cli_cmd cmds_made[] = {
     {"tenant create", "URL NAME KEY=VALUE...", "Makes a tenant, from now on",
-     "containers=POOL/CONTAINER or POOL/* at least, as often as wanted, and any of quota, quota_objects, weight, rate, rate_ops,\n"
-     "burst, burst_ops, max_sessions, max_connections, shards, buffer_memory, filters, and of an agent cache, read_ahead,\n"
-     "backend_token_file or backend_cert and backend_key, with values as in penstock.yaml(5). Then it needs a credential.",
+     "containers=POOL/CONTAINER or POOL/* at least, as often as wanted, and any of quota, quota_objects, weight, rate,\n"
+     "rate_ops, burst, burst_ops, max_sessions, max_connections, shards, buffer_memory, filters, and of an agent cache,\n"
+     "read_ahead, backend_token_file or backend_cert and backend_key, with values as in penstock.yaml(5). Then it needs\n"
+     "a credential.",
      run_tenant_create},
     {"tenant delete", "URL NAME", "Ends a tenant that was made at run time; its data stays", NULL, run_tenant_delete},
     {"credential create", "URL NAME tenant=NAME [KEY=VALUE...]", "Lets somebody use a tenant, from now on",
-     "cn=NAME: by a client certificate; else by a token, which the server makes and which is shown this once. uid, gid, any_uid,\n"
-     "admin and origin as in penstock.yaml(5).",
+     "cn=NAME: by a client certificate; else by a token, which the server makes and which is shown this once. uid, gid,\n"
+     "any_uid, admin and origin as in penstock.yaml(5).",
      run_cred_create},
     {"credential delete", "URL NAME", "Takes a credential away that was made at run time", NULL, run_cred_delete},
-    {"credential list", "URL [TENANT]", "Lists the credentials of a server or an agent, without secrets", NULL, run_cred_list},
+    {"credential list", "URL [TENANT]", "Lists the credentials of a server or an agent, without secrets", NULL,
+     run_cred_list},
     {0},
 };

@@ -14,7 +14,8 @@ void ctl_act_settings(struct ctl_req *q, const char *act, const char *name, PB(T
 
     for (size_t i = 0; i < n && at < sizeof text; i++) {
         bool hidden = strstr(settings[i]->key, "token") && !strstr(settings[i]->key, "token_file");
-        at += (size_t)snprintf(text + at, sizeof text - at, " %.40s=%.80s", settings[i]->key, hidden ? "..." : settings[i]->value);
+        at += (size_t)snprintf(text + at, sizeof text - at, " %.40s=%.80s", settings[i]->key,
+                               hidden ? "..." : settings[i]->value);
     }
     ctl_act(q, act, "%s", text);
 }

@@ -1,10 +1,10 @@
 /*
  * The tenants and credentials of a control server, which come and go while it runs.
  *
- * A place of the table is free, live or ending. Who has found a live one counts as its user until ctl_ten_put; a session
- * and a container handle count in the session table (sess_held_of) until the last holder lets go. A place is emptied when
- * both counts are 0, so what somebody can still reach is never another tenant's. A credential is looked at together with
- * its tenant, under one lock: whoever has a tenant by a credential has the one that the credential was made for.
+ * A place of the table is free, live or ending. Who has found a live one counts as its user until ctl_ten_put; a
+ * session and a container handle count in the session table (sess_held_of) until the last holder lets go. A place is
+ * emptied when both counts are 0, so what somebody can still reach is never another tenant's. A credential is looked at
+ * together with its tenant, under one lock: whoever has a tenant by a credential has the one that it was made for.
  */
 #include "service_priv.h"
 

@@ -24,7 +24,8 @@ static void take_apart(struct tenant *t)
         srv_tenant_free(t);
         return;
     }
-    log_warn("tenant %s: something of it is still in use: its memory and its number are kept until the daemon ends", t->cfg->name);
+    log_warn("tenant %s: something of it is still in use: its memory and its number are kept until the daemon ends",
+             t->cfg->name);
 }
 
 /* ---- making one ---- */
@@ -53,8 +54,8 @@ static int find_shards(struct srv *srv, const struct tenant *t, unsigned *ret_fi
     int r = srv_free_shards(srv, (unsigned)t->cfg->shards, ret_first);
 
     if (r < 0) {
-        snprintf(err, err_size, "tenant %s.shards: all tenants have %u shards at most, and there is no room for %llu more", t->cfg->name,
-                 SRV_SHARDS_ALL, (unsigned long long)t->cfg->shards);
+        snprintf(err, err_size, "tenant %s.shards: all tenants have %u shards at most, and there is no room for %llu more",
+                 t->cfg->name, SRV_SHARDS_ALL, (unsigned long long)t->cfg->shards);
         return r;
     }
     srv_each_tenant(srv, x)
@@ -86,8 +87,8 @@ static int start(struct tenant *t, char *err, size_t err_size)
     return ctl_tenant_add(t->srv->ctl, t->id, &x, err, err_size);
 }
 
-static int from_settings(struct srv *srv, const char *name, const char *const *keys, const char *const *values, size_t n,
-                         struct made_tenant **ret, char *err, size_t err_size)
+static int from_settings(struct srv *srv, const char *name, const char *const *keys, const char *const *values,
+                         size_t n, struct made_tenant **ret, char *err, size_t err_size)
 {
     struct made_tenant *m = NULL;
     int r = made_tenant_new(name, &m);
@@ -205,8 +206,10 @@ static int find_made(struct srv *srv, const char *name, struct tenant **ret, cha
         return -ENOENT;
     }
     if (!t->made) {
-        snprintf(err, err_size, t->id ? "tenant %s is in the configuration: take it out of the file, and start the daemon anew"
-                                      : "%s is the server's own tenant", name);
+        snprintf(err, err_size,
+                 t->id ? "tenant %s is in the configuration: take it out of the file, and start the daemon anew"
+                       : "%s is the server's own tenant",
+                 name);
         return -EOPNOTSUPP;
     }
     *ret = t;

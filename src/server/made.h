@@ -1,11 +1,12 @@
 /*
- * Tenants and credentials that are made and deleted at run time, in the words of the configuration's entries and by their rules
- * (config_rows.h). The configuration is never written: what was made is kept in tenants_file, whole or as it was before.
+ * Tenants and credentials that are made and deleted at run time, in the words of the configuration's entries and by their
+ * rules (config_rows.h). The configuration is never written: what was made is kept in tenants_file, whole or as it was
+ * before.
  *
- * One change at a time (srv.change_lock). A tenant's end has two parts. First it is none any more, for the file, for who comes
- * and for who is there; then, without the lock, it is taken apart as the things of it are let go: its shards' threads end, the
- * control plane says that nobody holds a session, container or request of it (ctl_tenant_remove), and only then its number,
- * memory, domain and store go. A number or a name that is used again has nothing of the one before.
+ * One change at a time (srv.change_lock). A tenant's end has two parts. First it is none any more, for the file, for who
+ * comes and for who is there; then, without the lock, it is taken apart as the things of it are let go: its shards'
+ * threads end, the control plane says that nobody holds a session, container or request of it (ctl_tenant_remove), and
+ * only then its number, memory, domain and store go. A number or a name that is used again has nothing of the one before.
  */
 #ifndef SERVER_MADE_H
 #define SERVER_MADE_H
@@ -39,8 +40,10 @@ struct made_cred {
 int made_tenant_key(struct text_tenant *t, const char *key, const char *value, char *err, size_t err_size);
 int made_cred_key(struct text_credential *c, const char *key, const char *value, char *err, size_t err_size);
 /* fn(key, value) of all that are set, but the name. */
-void made_tenant_each(const struct text_tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg);
-void made_cred_each(const struct text_credential *c, void (*fn)(void *arg, const char *key, const char *value), void *arg);
+void made_tenant_each(const struct text_tenant *t, void (*fn)(void *arg, const char *key, const char *value),
+                      void *arg);
+void made_cred_each(const struct text_credential *c, void (*fn)(void *arg, const char *key, const char *value),
+                    void *arg);
 int made_tenant_new(const char *name, struct made_tenant **ret);
 int made_cred_new(const char *name, struct made_cred **ret);
 void made_tenant_free(struct made_tenant *m); /* accepts NULL, as the next */
@@ -50,7 +53,7 @@ int made_tenant_check(const struct srv_config *cfg, struct made_tenant *m, char 
 /* has_hash: by a token that is not here any more. */
 int made_cred_check(const struct srv_config *cfg, struct made_cred *c, bool has_hash, char *err, size_t err_size);
 
-/* tenants_file.c: what was made, and limits that were set. Needs limits_lock; save: whole, or as it was, also over a crash. */
+/* tenants_file.c: what was made, and limits that were set. Needs limits_lock. Whole, or as it was, also over a crash. */
 int tenants_file_load(struct srv *srv, char *err, size_t err_size);
 int tenants_file_save(struct srv *srv);
 /* Says in err why not. 0 without a file. */
@@ -66,7 +69,7 @@ int made_cred_create(struct srv *srv, const char *name, const char *const *keys,
                      const char *token, char ret_token[CTL_TOKEN_MAX], bool *ret_kept, char *err, size_t err_size);
 int made_cred_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size);
 void made_creds_list(struct srv *srv, void (*fn)(void *arg, const struct ctl_cred_info *c), void *arg);
-/* At the start: all that there are, of the configuration and made, in the order of their ids; creds has room for them. */
+/* At the start: all, of the configuration and made, in the order of their ids; creds has room for them. */
 int made_creds_start(struct srv *srv, struct ctl_cred *creds, char *err, size_t err_size);
 void made_creds_free(struct srv *srv);
 

@@ -1,6 +1,6 @@
 /*
- * Credentials that come and go at run time. Of a token its SHA-256 alone is kept, in memory and in tenants_file; the text is in one
- * request or one reply.
+ * Credentials that come and go at run time. Of a token its SHA-256 alone is kept, in memory and in tenants_file; the text
+ * is in one request or one reply.
  */
 #include "made.h"
 
@@ -71,9 +71,10 @@ int made_creds_start(struct srv *srv, struct ctl_cred *creds, char *err, size_t 
             r = for_control(c, &creds[n], err, err_size);
         for (unsigned i = 0; r == 0 && i < cfg->ncredentials; i++)
             if (same(&creds[i], &creds[n])) {
-                snprintf(err, err_size, "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run time "
-                                        "(%s, tenants_file): take one of them out", cfg->credentials[i].name,
-                         creds[n].by_cert ? "cn" : "token", c->text.name, cfg->tenants_file);
+                snprintf(err, err_size,
+                         "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run time "
+                         "(%s, tenants_file): take one of them out",
+                         cfg->credentials[i].name, creds[n].by_cert ? "cn" : "token", c->text.name, cfg->tenants_file);
                 r = -EEXIST;
             }
         c->id = ++n;
@@ -134,7 +135,8 @@ static int find_tenant(struct srv *srv, struct made_cred *c, char *err, size_t e
         return -ENOENT;
     }
     if (!t->id) {
-        snprintf(err, err_size, "credential %s.tenant: those of the server's own tenant are in the configuration (credentials)",
+        snprintf(err, err_size,
+                 "credential %s.tenant: those of the server's own tenant are in the configuration (credentials)",
                  c->text.name);
         return -EOPNOTSUPP;
     }
@@ -142,8 +144,9 @@ static int find_tenant(struct srv *srv, struct made_cred *c, char *err, size_t e
     return 0;
 }
 
-static int from_settings(struct srv *srv, const char *name, const char *const *keys, const char *const *values, size_t n,
-                         const char *token, char ret_token[CTL_TOKEN_MAX], struct made_cred **ret, char *err, size_t err_size)
+static int from_settings(struct srv *srv, const char *name, const char *const *keys, const char *const *values,
+                         size_t n, const char *token, char ret_token[CTL_TOKEN_MAX], struct made_cred **ret, char *err,
+                         size_t err_size)
 {
     struct made_cred *c = NULL;
     int r = made_cred_new(name, &c);
@@ -258,8 +261,9 @@ int made_cred_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *r
             srv->ncreds++;
         }
     } else {
-        snprintf(err, err_size, c || r == -ENOENT ? "no such credential"
-                                                  : "it is in the configuration: take it out of the file, and start the daemon anew");
+        snprintf(err, err_size,
+                 r == -ENOENT ? "no such credential"
+                              : "it is in the configuration: take it out of the file, and start the daemon anew");
     }
     pthread_mutex_unlock(&srv->limits_lock);
     if (r < 0)
@@ -272,8 +276,15 @@ int made_cred_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *r
 
 static struct ctl_cred_info info_of(const struct srv_credential *k, const char *tenant, bool run_time)
 {
-    return (struct ctl_cred_info){.name = k->name, .tenant = tenant, .cn = k->cn, .uid = k->uid, .gid = k->gid, .any_uid = k->any_uid,
-                                  .admin = k->admin, .origin = k->origin, .run_time = run_time};
+    return (struct ctl_cred_info){.name = k->name,
+                                  .tenant = tenant,
+                                  .cn = k->cn,
+                                  .uid = k->uid,
+                                  .gid = k->gid,
+                                  .any_uid = k->any_uid,
+                                  .admin = k->admin,
+                                  .origin = k->origin,
+                                  .run_time = run_time};
 }
 
 void made_creds_list(struct srv *srv, void (*fn)(void *arg, const struct ctl_cred_info *c), void *arg)

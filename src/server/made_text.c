@@ -19,8 +19,8 @@ static const struct key tenant_keys[] = {
 #define LIST(f) {#f, offsetof(struct text_tenant, f), offsetof(struct text_tenant, f##_count)}
 #define KEY(f)  {#f, offsetof(struct text_tenant, f), 0}
     LIST(containers), LIST(filters), KEY(quota), KEY(quota_objects), KEY(weight), KEY(rate), KEY(rate_ops), KEY(burst),
-    KEY(burst_ops), KEY(max_sessions), KEY(max_connections), KEY(shards), KEY(buffer_memory), KEY(cache), KEY(read_ahead),
-    KEY(backend_token_file), KEY(backend_cert), KEY(backend_key),
+    KEY(burst_ops), KEY(max_sessions), KEY(max_connections), KEY(shards), KEY(buffer_memory), KEY(cache),
+    KEY(read_ahead), KEY(backend_token_file), KEY(backend_cert), KEY(backend_key),
 #undef KEY
 #undef LIST
 };
@@ -77,7 +77,8 @@ static int set_key(const struct key *keys, size_t nkeys, void *text, const char 
     return -EINVAL;
 }
 
-static void each(const struct key *keys, size_t nkeys, const void *text, void (*fn)(void *, const char *, const char *), void *arg)
+static void each(const struct key *keys, size_t nkeys, const void *text,
+                 void (*fn)(void *arg, const char *key, const char *value), void *arg)
 {
     for (size_t i = 0; i < nkeys; i++) {
         const void *at = (const char *)text + keys[i].at;
@@ -113,12 +114,14 @@ int made_cred_key(struct text_credential *c, const char *key, const char *value,
     return set_key(cred_keys, ARRAY_SIZE(cred_keys), c, key, value, err, err_size);
 }
 
-void made_tenant_each(const struct text_tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+void made_tenant_each(const struct text_tenant *t, void (*fn)(void *arg, const char *key, const char *value),
+                      void *arg)
 {
     each(tenant_keys, ARRAY_SIZE(tenant_keys), t, fn, arg);
 }
 
-void made_cred_each(const struct text_credential *c, void (*fn)(void *arg, const char *key, const char *value), void *arg)
+void made_cred_each(const struct text_credential *c, void (*fn)(void *arg, const char *key, const char *value),
+                    void *arg)
 {
     each(cred_keys, ARRAY_SIZE(cred_keys), c, fn, arg);
 }

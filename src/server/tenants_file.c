@@ -2,7 +2,8 @@
  * tenants_file: what administrators made and set at run time. A line each of
  *
  *   +NAME id HEX          a tenant that was made, of this life; then its settings: +NAME KEY VALUE
- *   @NAME tenant NAME     a credential that was made; then its settings: @NAME KEY VALUE, of a token @NAME token_hash HEX (SHA-256)
+ *   @NAME tenant NAME     a credential that was made; then its settings: @NAME KEY VALUE; of a token its SHA-256:
+ *                         @NAME token_hash HEX
  *   NAME KEY VALUE        a limit that was set, of a tenant of the configuration or a made one
  *
  * A line that is not as it should be ends the start: nobody is to run without the limits that he has set.
@@ -46,7 +47,7 @@ static void put_hex(struct writing *w, const char *key, const uint8_t *bytes, si
 
 static int write_all(struct srv *srv, FILE *f)
 {
-    fprintf(f, "# What was made and set at run time (penstock tenant, penstock credential), besides the configuration.\n");
+    fprintf(f, "# What was made and set at run time (penstock tenant, penstock credential), beside the configuration.\n");
     srv_each_tenant(srv, t) {
         struct writing w = {f, "+", t->cfg->name};
         if (!t->made || t->gone)
@@ -72,7 +73,8 @@ static int write_all(struct srv *srv, FILE *f)
 int tenants_file_save(struct srv *srv)
 {
     const char *path = srv->cfg->tenants_file, *slash = strrchr(path, '/');
-    cleanup_free char *tmp = NULL, *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    cleanup_free char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    cleanup_free char *tmp = NULL;
     cleanup_close int dirfd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     FILE *f;
     int fd, r;
@@ -122,7 +124,8 @@ static bool from_hex(const char *s, uint8_t *ret, size_t n)
     if (strlen(s) != 2 * n)
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (!isxdigit((unsigned char)s[2 * i]) || !isxdigit((unsigned char)s[2 * i + 1]) || sscanf(s + 2 * i, "%2x", &v) != 1)
+        if (!isxdigit((unsigned char)s[2 * i]) || !isxdigit((unsigned char)s[2 * i + 1]) ||
+            sscanf(s + 2 * i, "%2x", &v) != 1)
             return false;
         ret[i] = (uint8_t)v;
     }
@@ -137,15 +140,18 @@ static bool is_configured(const struct srv *srv, const char *name)
     return false;
 }
 
-static int take_tenant(struct srv *srv, const char *name, const char *key, const char *value, char *err, size_t err_size)
+static int take_tenant(struct srv *srv, const char *name, const char *key, const char *value, char *err,
+                       size_t err_size)
 {
     struct tenant *t = srv_tenant_find(srv, name);
     struct made_tenant *m = t ? t->made : NULL;
     int r;
 
     if (is_configured(srv, name)) {
-        snprintf(err, err_size, "tenant \"%s\" is in the configuration (tenants), but was also created at run time: take it out of the "
-                                "configuration, or its lines, which begin with +%s, out of this file", name, name);
+        snprintf(err, err_size,
+                 "tenant \"%s\" is in the configuration (tenants), but was also created at run time: take it out of the "
+                 "configuration, or its lines, which begin with +%s, out of this file",
+                 name, name);
         return -EEXIST;
     }
     if (t)
@@ -188,8 +194,10 @@ static int take_cred(struct srv *srv, const char *name, const char *key, const c
         return -EINVAL;
     for (unsigned i = 0; i < srv->cfg->ncredentials; i++)
         if (!strcmp(srv->cfg->credentials[i].name, name)) {
-            snprintf(err, err_size, "credential \"%s\" is in the configuration (credentials), but was also created at run time: take it out "
-                                    "of the configuration, or its lines, which begin with @%s, out of this file", name, name);
+            snprintf(err, err_size,
+                     "credential \"%s\" is in the configuration (credentials), but was also created at run time: take it "
+                     "out of the configuration, or its lines, which begin with @%s, out of this file",
+                     name, name);
             return -EEXIST;
         }
     r = srv->ncreds < MADE_CREDS_MAX ? made_cred_new(name, &c) : -EINVAL;
@@ -231,7 +239,8 @@ static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t 
                            : take_limit(srv, line, key, value, n);
     }
     if (r < 0)
-        snprintf(err, err_size, "%s: line %u: %s (tenants_file)", srv->cfg->tenants_file, n, r == -ENOMEM ? "out of memory" : why);
+        snprintf(err, err_size, "%s: line %u: %s (tenants_file)", srv->cfg->tenants_file, n,
+                 r == -ENOMEM ? "out of memory" : why);
     return r;
 }
 
@@ -288,8 +297,8 @@ static int check_all(struct srv *srv, char *err, size_t err_size)
         if (r == 0 && t && t->id) {
             c->cfg.tenant = t->id;
         } else if (r == 0) {
-            log_warn("%s: credential %s is of tenant \"%s\", which is not in the configuration: it is left out", srv->cfg->tenants_file,
-                     c->text.name, c->text.tenant);
+            log_warn("%s: credential %s is of tenant \"%s\", which is not in the configuration: it is left out",
+                     srv->cfg->tenants_file, c->text.name, c->text.tenant);
             list_del(&c->link);
             srv->ncreds--;
             made_cred_free(c);

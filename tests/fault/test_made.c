@@ -1,6 +1,6 @@
 /*
- * Tenants that come and go while the daemon runs: what one had is of no use to the next of its name and number, what it holds
- * goes, and who is beside it notices nothing. With the argument `agent` the daemon is one, with a server behind it.
+ * Tenants that come and go while the daemon runs: what one had is of no use to the next of its name and number, what it
+ * holds goes, and who is beside it notices nothing. With the argument `agent` the daemon is one, with a server behind it.
  */
 #include "raw_daemon.h"
 
@@ -44,7 +44,9 @@ static int start(void **state)
 
 static int create(struct raw *admin, const char *name, const char *more)
 {
-    const char *settings[] = {"containers=p/c", "buffer_memory=8M", more ? more : "weight=2", daemon_agent ? backend : NULL, NULL};
+    const char *settings[] = {"containers=p/c", "buffer_memory=8M", more ? more : "weight=2",
+                              daemon_agent ? backend : NULL, NULL};
+
     return raw_tenant_create(admin, name, settings);
 }
 
@@ -231,7 +233,7 @@ static void what_is_wrong_of_a_tenant_is_refused_by_its_name(void **state)
     refuse_tenant("carl", "shards=65", NULL, -EINVAL, "carl.shards: \"65\": must be a number");
     refuse_tenant("carl", "burst=1M", NULL, -EINVAL, "carl.burst: \"1M\": needs rate");
     refuse_tenant("carl", "colour=red", NULL, -EINVAL, "\"colour\" is no setting; these are: containers");
-    refuse_tenant("carl", "filters=crypt:key_command=id", NULL, -EINVAL, "key_command is for the configuration file only");
+    refuse_tenant("carl", "filters=crypt:key_command=id", NULL, -EINVAL, "key_command is for the configuration file");
     refuse_tenant("carl", "filters=none", "buffer_memory=4M", -EINVAL, "none");
     if (!daemon_agent) {
         refuse_tenant("carl", "cache=1G", NULL, -EINVAL, "carl.cache: \"1G\": is for an agent");
@@ -242,7 +244,8 @@ static void what_is_wrong_of_a_tenant_is_refused_by_its_name(void **state)
     assert_int_equal(shard_threads(), before);
 }
 
-static void refuse_cred(const char *name, const char *one, const char *two, const char *secret, int err, const char *says)
+static void refuse_cred(const char *name, const char *one, const char *two, const char *secret, int err,
+                        const char *says)
 {
     const char *settings[] = {one, two, NULL};
     char made[600] = "";
@@ -437,5 +440,6 @@ int main(int argc, char **argv)
     };
 
     daemon_agent = argc > 1 && !strcmp(argv[1], "agent");
-    return _cmocka_run_group_tests("made", tests + !daemon_agent, ARRAY_SIZE(tests) - !daemon_agent, start, stop_daemon);
+    return _cmocka_run_group_tests("made", tests + !daemon_agent, ARRAY_SIZE(tests) - !daemon_agent, start,
+                                   stop_daemon);
 }

@@ -210,7 +210,7 @@ anna weight
 LINES
 cp "$T/kept.good" "$T/kept"
 chmod 660 "$T/kept"
-bad "may be written by others" 5 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
+bad "may be written by others" 1 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
 chmod 600 "$T/kept"
 serve --config "$T/penstock.yaml"
 as anna ls "$SERVER/pa/c" >/dev/null
