@@ -49,7 +49,7 @@ def options(tool, transport):
             yield ["-n", 50, "-s", rng.choice([4096, 65536, 100001, 1 << 20])]
     yield [*few, "--use_old_post_send"]
     if sure:
-        yield ["-D", 1]
+        yield ["-D", 10 if programs.EXTENDED else 1]
     if bw:
         for qps in (2, 16, 64):
             # A receiver with one queue for all posts a share of -n messages for each queue pair: one at least.
