@@ -160,6 +160,13 @@ uint32_t uroce_mw_rkey(const struct uroce_mw *mw);
 /* Page-aligned zeroed memory in a memfd of the device. */
 int uroce_mem_alloc(struct uroce_device *dev, size_t len, void **ret);
 int uroce_mem_free(struct uroce_device *dev, void *addr);
+/*
+ * Memory of the program's own: a shared mapping of a memfd with F_SEAL_SHRINK, from its beginning. Processes of this
+ * machine that the devices of now are connected to map it too, instead of reading it by the kernel, if they have shown
+ * that the kernel lets them. Registering it is another matter. Each lend has its take_back, before the unmapping.
+ */
+int uroce_mem_lend(void *addr, size_t len, int memfd);
+void uroce_mem_take_back(void *addr);
 
 /* ---- completion queues and channels ---- */
 

@@ -32,8 +32,6 @@ struct fab_lib {
 
 /* ---- verbs_lib.c: which verbs library libfabric gets ---- */
 
-/* An RDMA device that the kernel knows. Loads nothing. */
-bool fab_verbs_device_of_system(void);
 /*
  * Loads uroce's libibverbs and librdmacm, for good, or finds them loaded. -EBUSY: the process has the system's; -ENOENT:
  * not installed; with a line in err. Before fab_lib_load.
@@ -41,6 +39,9 @@ bool fab_verbs_device_of_system(void);
 int fab_verbs_use_uroce(char *err, size_t err_size);
 /* "uroce", "system" or "none" (none is loaded). */
 const char *fab_verbs_name(void);
+/* uroce's: processes of this machine may map this memory. And no more. */
+bool fab_verbs_lend(void *addr, size_t len, int memfd);
+void fab_verbs_take_back(void *addr);
 
 /* Loads the library once per process. 0 or -ENOENT with a line in err. */
 int fab_lib_load(const struct fab_lib **ret, char *err, size_t err_size);
@@ -171,6 +172,7 @@ struct fab_mr {
     void *desc;
     uint8_t *addr;
     size_t len;
+    bool lent; /* fab_verbs_lend */
 };
 
 /* "-104" from libfabric's positive or negative codes; codes of its own become -EIO. */

@@ -50,6 +50,20 @@ int fab_mr_reg(struct fab_shard *s, void *addr, size_t len, uint32_t access, str
     return 0;
 }
 
+int fab_mr_reg_memfd(struct fab_shard *s, void *addr, size_t len, uint32_t access, int memfd, struct fab_mr **ret)
+{
+    int r = fab_mr_reg(s, addr, len, access, ret);
+
+    if (r == 0)
+        (*ret)->lent = memfd >= 0 && fab_shares(s->f) && fab_verbs_lend(addr, len, memfd);
+    return r;
+}
+
+bool fab_shares(const struct fab *f)
+{
+    return f->facts.rdma && !strcmp(f->facts.verbs, "uroce");
+}
+
 void fab_mr_close(struct fab_mr *m)
 {
     if (!m)
@@ -57,6 +71,8 @@ void fab_mr_close(struct fab_mr *m)
     list_del(&m->link);
     if (m->mr)
         fi_close(&m->mr->fid);
+    if (m->lent)
+        fab_verbs_take_back(m->addr);
     free(m);
 }
 

@@ -58,7 +58,7 @@ static int choose_verbs(const struct fab_config *cfg, const char **ret_name, cha
     bool forced = want && !strcmp(want, "uroce");
     int r;
 
-    if (forced || (want && is_rdma(want) && cfg->uroce_instead && !fab_verbs_device_of_system())) {
+    if (forced || (want && is_rdma(want) && cfg->uroce_instead && !fab_rdma_device())) {
         r = fab_verbs_use_uroce(err, size);
         if (r)
             return r;

@@ -1,10 +1,13 @@
 #include "fab_int.h"
 
+#include "fabric/export.h"
+
 #include <sys/mman.h>
 
 struct fab_pool {
     uint8_t *mem;
     size_t size;
+    int memfd; /* that it is; -1 */
     struct fab_mr *mr;
     struct list free; /* the one used last is in front: its lines are warm */
     struct fab_buf *bufs;
@@ -28,6 +31,7 @@ int fab_pool_new(struct fab_shard *s, size_t buf_size, uint32_t count, uint32_t 
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), size;
     struct fab_pool *p;
+    void *mem;
     int r = -ENOMEM;
 
     if (!buf_size || !count || buf_size > SIZE_MAX / 2 - page)
@@ -39,17 +43,18 @@ int fab_pool_new(struct fab_shard *s, size_t buf_size, uint32_t count, uint32_t 
     if (!p)
         return -ENOMEM;
     list_init(&p->free);
-    p->bufs = calloc(count, sizeof *p->bufs);
-    p->mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p->mem == MAP_FAILED)
-        p->mem = NULL;
+    p->memfd = -1;
     p->size = size;
-    if (p->bufs && p->mem) {
+    p->bufs = calloc(count, sizeof *p->bufs);
+    if (p->bufs)
+        r = export_memory_or_private(fab_shares(s->f), size, &mem, &p->memfd);
+    if (!r) {
+        p->mem = mem;
         madvise(p->mem, size, MADV_HUGEPAGE);
         r = prefault(p->mem, size);
     }
     if (!r)
-        r = fab_mr_reg(s, p->mem, size, access, &p->mr);
+        r = fab_mr_reg_memfd(s, p->mem, size, access, p->memfd, &p->mr);
     if (r) {
         fab_pool_free(p);
         return r;
@@ -69,6 +74,8 @@ void fab_pool_free(struct fab_pool *p)
     fab_mr_close(p->mr);
     if (p->mem)
         munmap(p->mem, p->size);
+    if (p->memfd >= 0)
+        close(p->memfd);
     free(p->bufs);
     free(p);
 }

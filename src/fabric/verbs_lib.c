@@ -80,7 +80,7 @@ static int load(const char *dir, const char *name, char *err, size_t err_size)
     return -ENOENT;
 }
 
-bool fab_verbs_device_of_system(void)
+bool fab_rdma_device(void)
 {
     DIR *d = opendir("/sys/class/infiniband");
     const struct dirent *e;
@@ -127,4 +127,31 @@ int fab_verbs_use_uroce(char *err, size_t err_size)
     }
     r = load(dir, IBVERBS, err, err_size);
     return r ? r : load(dir, RDMACM, err, err_size);
+}
+
+/* A function of uroce's, which stays loaded. */
+static void *uroce_function(const char *name)
+{
+    void *h = dlopen(IBVERBS, RTLD_NOW | RTLD_NOLOAD), *f = h ? dlsym(h, name) : NULL;
+
+    if (h)
+        dlclose(h);
+    return f;
+}
+
+bool fab_verbs_lend(void *addr, size_t len, int memfd)
+{
+    int (*lend)(void *addr, size_t len, int memfd);
+
+    *(void **)&lend = uroce_function("uroce_mem_lend");
+    return lend && lend(addr, len, memfd) == 0;
+}
+
+void fab_verbs_take_back(void *addr)
+{
+    void (*take_back)(void *addr);
+
+    *(void **)&take_back = uroce_function("uroce_mem_take_back");
+    if (take_back)
+        take_back(addr);
 }

@@ -59,6 +59,7 @@ static struct rdma_cm_id *child_connect(struct target *ret)
     if (rdma_getaddrinfo((char *)(uintptr_t) "10.77.0.1", port, &hints, &to) || rdma_create_ep(&id, to, NULL, &a) ||
         rdma_connect(id, &p))
         _exit(1);
+    rdma_freeaddrinfo(to);
     memcpy(ret, id->event->param.conn.private_data, sizeof *ret);
     return id;
 }

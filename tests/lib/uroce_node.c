@@ -5,11 +5,14 @@
 #include "qp_mask.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -18,18 +21,44 @@
 
 uint8_t node_timeout = NODE_TIMEOUT;
 
-static void open_with(struct node *n, const struct uroce_config *cfg, size_t len, bool allocated)
+/* A sealed memfd, which the node keeps. */
+static uint8_t *lent(struct node *n)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node-%d", (int)getpid());
+    n->memfd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(n->memfd >= 0);
+    assert_int_equal(ftruncate(n->memfd, (off_t)n->len), 0);
+    assert_int_equal(uroce_mem_lend(n, n->len, n->memfd), -EINVAL); /* it could shrink */
+    assert_int_equal(fcntl(n->memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    void *p = mmap(NULL, n->len, PROT_READ | PROT_WRITE, MAP_SHARED, n->memfd, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    assert_int_equal(uroce_mem_lend(p, n->len, n->memfd), 0);
+    return p;
+}
+
+void node_take_back(struct node *n)
+{
+    uroce_mem_take_back(n->buf);
+    close(n->memfd);
+    n->memfd = -1;
+}
+
+enum memory { PRIVATE, ALLOCATED, LENT };
+
+static void open_with(struct node *n, const struct uroce_config *cfg, size_t len, enum memory kind)
 {
     char err[256] = "";
     memset(n, 0, sizeof *n);
     if (uroce_open(cfg, &n->dev, err, sizeof err))
         fail_msg("%s", err);
     n->len = len;
-    n->allocated = allocated;
-    if (allocated)
+    n->allocated = kind == ALLOCATED;
+    n->memfd = -1;
+    if (n->allocated)
         assert_int_equal(uroce_mem_alloc(n->dev, len, (void **)&n->buf), 0);
     else
-        n->buf = calloc(1, len);
+        n->buf = kind == LENT ? lent(n) : calloc(1, len);
     assert_non_null(n->buf);
     assert_int_equal(uroce_pd_alloc(n->dev, &n->pd), 0);
     assert_int_equal(uroce_channel_create(n->dev, &n->channel), 0);
@@ -43,12 +72,18 @@ static void open_with(struct node *n, const struct uroce_config *cfg, size_t len
 
 void node_open(struct node *n, const struct uroce_config *cfg, size_t len)
 {
-    open_with(n, cfg, len, false);
+    open_with(n, cfg, len, PRIVATE);
 }
 
 void node_open_allocated(struct node *n, const struct uroce_config *cfg, size_t len)
 {
-    open_with(n, cfg, len, true);
+    open_with(n, cfg, len, ALLOCATED);
+}
+
+void node_open_lent(struct node *n, const struct uroce_config *cfg, size_t len)
+{
+    open_with(n, cfg, len, LENT);
+    n->lent = true;
 }
 
 void node_close(struct node *n)
@@ -60,8 +95,12 @@ void node_close(struct node *n)
     assert_int_equal(uroce_pd_dealloc(n->pd), 0);
     if (n->allocated)
         assert_int_equal(uroce_mem_free(n->dev, n->buf), 0);
-    else
+    else if (!n->lent)
         free(n->buf);
+    if (n->memfd >= 0)
+        node_take_back(n);
+    if (n->lent)
+        munmap(n->buf, n->len);
     assert_int_equal(uroce_close(n->dev), 0);
 }
 

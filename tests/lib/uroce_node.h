@@ -15,6 +15,8 @@ struct node {
     uint8_t *buf;
     size_t len;
     bool allocated; /* by the device */
+    bool lent;      /* by the program */
+    int memfd;      /* -1: it is not, or not any more */
 };
 
 /*
@@ -28,6 +30,9 @@ extern uint8_t node_timeout;
 void node_open(struct node *n, const struct uroce_config *cfg, size_t len);
 /* The same with memory of the device's allocator. */
 void node_open_allocated(struct node *n, const struct uroce_config *cfg, size_t len);
+/* With a memfd "node-PID" that is lent (uroce_mem_lend). */
+void node_open_lent(struct node *n, const struct uroce_config *cfg, size_t len);
+void node_take_back(struct node *n); /* it is not lent any more */
 void node_close(struct node *n);
 /* A queue pair over the node's CQ, in INIT, that allows everything. */
 struct uroce_qp *node_qp(struct node *n, enum uroce_qp_type type, uint32_t depth);

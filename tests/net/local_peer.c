@@ -171,6 +171,8 @@ static void child(int sock, const struct peer_opts *o)
         must(setresgid(o->uid, o->uid, o->uid) == 0 && setresuid(o->uid, o->uid, o->uid) == 0, "user");
     if (o->allocated)
         node_open_allocated(&c.n, &cfg, o->len);
+    else if (o->lent)
+        node_open_lent(&c.n, &cfg, o->len);
     else
         node_open(&c.n, &cfg, o->len);
     must(uroce_mr_dereg(c.n.mr) == 0, "region");

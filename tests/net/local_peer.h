@@ -10,6 +10,7 @@
 struct peer_opts {
     size_t len;
     bool allocated; /* memory of the device's allocator */
+    bool lent;      /* memory lent to it */
     uid_t uid;      /* 0: ours */
     struct uroce_config cfg;
     const char *address; /* of ours, as text; NULL: 10.77.0.1 */

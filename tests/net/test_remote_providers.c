@@ -129,6 +129,30 @@ static void uroce_first_what_is_under_way_goes_on_by_the_other_provider(void **s
     assert_int_equal(pst_disconnect(fs), 0);
 }
 
+/* By the transport's shared memory: not read through the kernel. */
+static void uroce_first_client_and_server_map_each_others_buffers_while_connected(void **state)
+{
+    int before = memory_mapped(d.pid), mine;
+    struct pst_fs *fs = connect_by(NULL);
+    struct pst_file *f = api_open_new(fs, "/f", 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 100 && memory_mapped(d.pid) <= before; i++) {
+        write_and_sync(f, i % 4);
+        assert_int_equal(pst_pread(f, in, LEN, i % 4 * LEN), LEN);
+        assert_memory_equal(in, out, LEN);
+    }
+    assert_true(memory_mapped(d.pid) > before);
+    mine = memory_mapped(getpid());
+    check(NULL, 1);
+    assert_int_equal(pst_close(f), 0);
+    assert_int_equal(pst_disconnect(fs), 0);
+    assert_true(memory_mapped(getpid()) < mine);
+    for (int i = 0; i < 100 && memory_mapped(d.pid) > before; i++)
+        nap(50);
+    assert_int_equal(memory_mapped(d.pid), before);
+}
+
 /* Fails at once, long before the time-out, until the server has what the client can use. */
 static void fails_while_away(struct pst_fs *fs, const char *away, const char *back)
 {
@@ -182,6 +206,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(uroce_first_a_client_follows_its_server_to_tcp_and_back, "uroce"),
         T(uroce_first_what_is_under_way_goes_on_by_the_other_provider, "uroce"),
+        T(uroce_first_client_and_server_map_each_others_buffers_while_connected, "uroce"),
         T(uroce_first_a_provider_that_was_asked_for_and_is_gone_is_an_error_at_once, "uroce"),
         T(tcp_first_a_provider_that_the_process_cannot_have_is_an_error_at_once, "tcp"),
     };

@@ -495,6 +495,52 @@ static void memory_of_the_allocator_comes_and_goes(void **state)
     finish();
 }
 
+/* Of memory of process `of`, in process `in`. */
+static bool is_mapped(pid_t in, pid_t of)
+{
+    char path[40], name[40], line[400];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)in);
+    snprintf(name, sizeof name, "memfd:node-%d ", (int)of);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        found |= strstr(line, name) != NULL;
+    fclose(f);
+    return found;
+}
+
+static void memory_that_is_lent_is_mapped_by_peers_and_let_go(void **state)
+{
+    (void)state;
+    struct peer p;
+    struct peer_opts o = {.len = LEN, .lent = true};
+    struct uroce_config c = {.addresses = "10.77.0.1"};
+    peer_fork(&p, &ns, &o);
+    peer_start(&p);
+    netns_enter(&ns, 0);
+    node_open_lent(&me, &c, LEN);
+    qp = node_qp(&me, UROCE_QPT_RC, 64);
+    peer_connect(&p, qp, UROCE_MTU_1024, TIMEOUT);
+    assert_true(moves(&p, qp, true));
+    for (int i = 0; i < 1000 && !(is_mapped(p.pid, getpid()) && is_mapped(getpid(), p.pid)); i++)
+        one_size(&p, 300000, (size_t)i % 3);
+    assert_true(is_mapped(p.pid, getpid()));
+    assert_true(is_mapped(getpid(), p.pid));
+    every_operation(&p);
+    assert_int_equal(uroce_mem_lend(me.buf, LEN, me.memfd), 0); /* twice: taken back with the second */
+    uroce_mem_take_back(me.buf);
+    every_operation(&p);
+    assert_true(is_mapped(p.pid, getpid()));
+    node_take_back(&me);
+    for (int i = 0; i < 1000 && is_mapped(p.pid, getpid()); i++)
+        one_size(&p, 300000, (size_t)i % 3);
+    assert_false(is_mapped(p.pid, getpid()));
+    every_operation(&p);
+    peer_end(&p);
+    finish();
+}
+
 #define T(f) cmocka_unit_test_teardown(f, peer_reap)
 
 int main(void)
@@ -515,6 +561,7 @@ int main(void)
         T(memory_that_is_deregistered_is_let_alone),
         T(a_region_that_ends_at_the_sender_sends_no_other_bytes),
         T(memory_of_the_allocator_comes_and_goes),
+        T(memory_that_is_lent_is_mapped_by_peers_and_let_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -298,6 +298,45 @@ static void memory_that_could_shrink_is_not_shared(void **state)
     assert_int_equal(finish(), 0);
 }
 
+/* Says that it can read our memory, and has not. */
+static int role_claims(int sock)
+{
+    struct shm_msg m = {.magic = SHM_MAGIC, .type = SHM_MAY_READ, .a = 1};
+    struct port *p = open_end(sock, false, false);
+    struct port_rx rx[8];
+    if (!p || shm_say(shm_of(p), &m, -1))
+        return 1;
+    while (recv_wait(p, rx, 8) >= 0)
+        ;
+    return 0;
+}
+
+static int shown_by(int (*role)(int sock))
+{
+    struct port_rx rx;
+    int shown;
+    start(role);
+    struct port *p = connected(true);
+    for (uint64_t end = now_ns() + NSEC_PER_SEC / 5; now_ns() < end;) { /* all that it says */
+        port_shm_look(p);
+        port_recv(p, now_ns(), &rx, 0);
+        usleep(1000);
+    }
+    shown = port_shm_shown(p);
+    port_close(p);
+    kill(child, SIGKILL);
+    finish();
+    return shown;
+}
+
+static void a_peer_that_only_says_that_it_can_read_our_memory_has_not_shown_it(void **state)
+{
+    (void)state;
+    assert_int_equal(shown_by(role_serve), 1);
+    assert_int_equal(shown_by(role_serve_elsewhere), 0);
+    assert_int_equal(shown_by(role_claims), 0);
+}
+
 #define T(f) cmocka_unit_test_teardown(f, reap)
 
 int main(void)
@@ -310,6 +349,7 @@ int main(void)
         T(a_hello_that_is_wrong_is_refused),
         T(another_users_process_and_other_sockets_are_refused),
         T(memory_that_could_shrink_is_not_shared),
+        T(a_peer_that_only_says_that_it_can_read_our_memory_has_not_shown_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,12 +150,13 @@ struct dev_lead {
     unsigned seen, idle;             /* the helper thread's: drives as of its last look; looks that found nothing */
 };
 
-/* memory.c: of the allocator. */
+/* memory.c: of the allocator, or lent by the program. */
 struct dev_mem {
     struct list link;
     void *addr;
     size_t len;
     int fd;
+    uint32_t lent; /* how often; 0: of the allocator */
     uint64_t offered; /* a bit for each link */
 };
 
@@ -408,7 +409,13 @@ uint64_t dev_acks_deadline(const struct uroce_device *dev);
 /* What waits is sent: before anything that ends a queue pair. */
 void dev_acks_now(struct uroce_device *dev);
 
+/* Of memory that the program has lent, which is taken back with the device. */
+void dev_mem_close(struct uroce_device *dev);
+
 /* ---- leave.c ---- */
+
+/* All devices of the process, also those that are being opened. */
+void dev_each(void (*fn)(struct uroce_device *dev, void *ctx), void *ctx);
 
 /* At the end of the program its peers are told, and what waits is sent. */
 void dev_leave_watch(struct uroce_device *dev, bool on);

@@ -208,6 +208,7 @@ static void teardown(struct uroce_device *dev)
     dev_cm_close(dev);
     if (dev->engine)
         dev_links_close(dev);
+    dev_mem_close(dev);
     dev_meet_close(&dev->meet);
     for (int i = 0; i < dev->nports; i++) {
         dev_held_drop(&dev->ports[i]);

@@ -21,6 +21,13 @@ void dev_leave_watch(struct uroce_device *dev, bool on)
         list_del(&dev->leave.link);
 }
 
+void dev_each(void (*fn)(struct uroce_device *dev, void *ctx), void *ctx)
+{
+    scoped_lock(&devices_lock);
+    list_for_each (l, &devices)
+        fn(container_of(l, struct uroce_device, leave.link), ctx);
+}
+
 void dev_leave_asked(struct uroce_device *dev)
 {
     if (!atomic_exchange(&dev->leave.asked, false))

@@ -156,18 +156,23 @@ void dev_links_close(struct uroce_device *dev)
 static void offer_all(struct uroce_device *dev, struct dev_link *l)
 {
     uint64_t bit = 1ull << (l->id - DEV_ADDRESSES_MAX);
-    int r = 0;
+    int shown = port_shm_shown(l->shm), r = 0;
+    bool some_wait = false;
     for (struct list *m = dev->memory.next; m != &dev->memory && r != -EAGAIN && r != -ENOSPC; m = m->next) {
         struct dev_mem *mem = container_of(m, struct dev_mem, link);
         if (mem->offered & bit)
             continue;
+        if (mem->lent && shown != 1) { /* no peer gets to see what it could not read anyway */
+            some_wait |= shown == -EAGAIN;
+            continue;
+        }
         r = port_shm_share(l->shm, mem->fd, mem->addr, mem->len);
         if (r == 0)
             mem->offered |= bit;
         else
             log_debug("memory is not shared: %s", strerror(-r));
     }
-    l->offered = r != -EAGAIN; /* its socket is full: again in a moment */
+    l->offered = r != -EAGAIN && !some_wait; /* its socket is full, or it has not answered: again in a moment */
 }
 
 void dev_links_offer(struct uroce_device *dev)

@@ -1,4 +1,4 @@
-/* Memory in a memfd of the device, which peers on this machine can map. */
+/* Memory in memfds, which peers on this machine can map: of the device's allocator, or lent by the program. */
 #include "dev.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ int uroce_mem_free(struct uroce_device *dev, void *addr)
     struct dev_mem *found = NULL;
     dev_lock(dev);
     for (struct list *l = dev->memory.next; l != &dev->memory && !found; l = l->next)
-        if (container_of(l, struct dev_mem, link)->addr == addr)
+        if (container_of(l, struct dev_mem, link)->addr == addr && !container_of(l, struct dev_mem, link)->lent)
             found = container_of(l, struct dev_mem, link);
     if (found) {
         list_del(&found->link);
@@ -59,4 +59,91 @@ int uroce_mem_free(struct uroce_device *dev, void *addr)
     free(found);
     atomic_fetch_sub(&dev->objects, 1);
     return 0;
+}
+
+/* ---- lent ---- */
+
+struct loan {
+    void *addr;
+    size_t len;
+    int fd;
+};
+
+/* dev->lock */
+static struct dev_mem *find_lent(struct uroce_device *dev, const void *addr)
+{
+    list_for_each (l, &dev->memory) {
+        struct dev_mem *m = container_of(l, struct dev_mem, link);
+        if (m->addr == addr && m->lent)
+            return m;
+    }
+    return NULL;
+}
+
+/* Where it fails, peers read the memory as any other. */
+static void lend(struct uroce_device *dev, void *ctx)
+{
+    const struct loan *loan = ctx;
+    if (dev_check_fork(dev))
+        return;
+    struct dev_mem *m = calloc(1, sizeof *m);
+    int fd = fcntl(loan->fd, F_DUPFD_CLOEXEC, 0);
+    dev_lock(dev);
+    struct dev_mem *before = find_lent(dev, loan->addr);
+    if (before) {
+        before->lent++;
+    } else if (m && fd >= 0) {
+        *m = (struct dev_mem){.addr = loan->addr, .len = loan->len, .fd = fd, .lent = 1};
+        list_push_back(&dev->memory, &m->link);
+        dev_links_offer(dev);
+        m = NULL;
+        fd = -1;
+    }
+    dev_unlock(dev);
+    free(m);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void take_back(struct uroce_device *dev, void *ctx)
+{
+    if (dev_check_fork(dev))
+        return;
+    dev_lock(dev);
+    struct dev_mem *m = find_lent(dev, ctx);
+    if (m && --m->lent)
+        m = NULL;
+    if (m) {
+        list_del(&m->link);
+        dev_links_withdraw(dev, m);
+    }
+    dev_unlock(dev);
+    if (m)
+        close(m->fd);
+    free(m);
+}
+
+int uroce_mem_lend(void *addr, size_t len, int memfd)
+{
+    struct loan loan = {addr, len, memfd};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int seals = fcntl(memfd, F_GET_SEALS);
+    if (!addr || !len || len % page || (uintptr_t)addr % page || seals < 0 || !(seals & F_SEAL_SHRINK))
+        return -EINVAL;
+    dev_each(lend, &loan);
+    return 0;
+}
+
+void uroce_mem_take_back(void *addr)
+{
+    dev_each(take_back, addr);
+}
+
+void dev_mem_close(struct uroce_device *dev)
+{
+    for (struct list *l; (l = list_pop_front(&dev->memory));) {
+        struct dev_mem *m = container_of(l, struct dev_mem, link);
+        close(m->fd);
+        free(m);
+    }
 }

@@ -151,6 +151,7 @@ int port_shm_open(const struct port_shm_config *cfg, struct port **ret, char *er
     s->cfg = *cfg;
     s->sock = cfg->sock;
     s->peer_pidfd = -1;
+    s->peer_shown = -EAGAIN;
     rng_secret(&s->probe, sizeof s->probe);
     s->lent = calloc(SHM_LENT, sizeof *s->lent);
     if (!rc && !s->lent)
@@ -177,6 +178,11 @@ int port_shm_ready(const struct port *p)
     if (s->broken)
         return -EPROTO;
     return s->dead ? -ECONNRESET : s->tx != NULL;
+}
+
+int port_shm_shown(const struct port *p)
+{
+    return p->ops == &shm_ops ? shm_of(p)->peer_shown : 0;
 }
 
 int port_shm_share(struct port *p, int memfd, const void *base, size_t len)

@@ -50,7 +50,7 @@ int shm_hello(struct shm_port *s, int ring_fd)
     struct shm_msg m = {.magic = SHM_MAGIC, .type = SHM_HELLO};
     m.a = (uint64_t)s->rx_geo.slots << 32 | s->rx_geo.data_bytes;
     m.b = (uintptr_t)&s->probe;
-    m.c = s->probe;
+    m.c = s->probe.value;
     return shm_say(s, &m, ring_fd);
 }
 
@@ -65,11 +65,14 @@ static void *map_sealed(int fd, uint64_t len, int prot)
     return p == MAP_FAILED ? NULL : p;
 }
 
-static bool read_probe(const struct shm_port *s, uint64_t addr, uint64_t value)
+static bool read_probe(const struct shm_port *s, uint64_t addr, uint64_t value, uint64_t *ret_secret)
 {
-    uint64_t got = ~value;
+    struct shm_probe got = {~value, 0};
     struct iovec to = {&got, sizeof got}, from = {(void *)(uintptr_t)addr, sizeof got};
-    return process_vm_readv(s->peer_pid, &to, 1, &from, 1, 0) == sizeof got && got == value;
+    if (process_vm_readv(s->peer_pid, &to, 1, &from, 1, 0) != sizeof got || got.value != value)
+        return false;
+    *ret_secret = got.secret;
+    return true;
 }
 
 /*
@@ -79,10 +82,11 @@ static bool read_probe(const struct shm_port *s, uint64_t addr, uint64_t value)
 static void try_reading(struct shm_port *s, const struct shm_msg *m, pid_t pid)
 {
     bool ok = false;
+    uint64_t secret = 0;
     s->peer_pid = pid;
     if (s->cfg.peer_memory && pid > 0) {
         s->peer_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        ok = s->peer_pidfd >= 0 && read_probe(s, m->b, m->c);
+        ok = s->peer_pidfd >= 0 && read_probe(s, m->b, m->c, &secret);
     }
     if (!ok && s->peer_pidfd >= 0) {
         close(s->peer_pidfd);
@@ -92,7 +96,7 @@ static void try_reading(struct shm_port *s, const struct shm_msg *m, pid_t pid)
         log_debug(
             "the memory of process %d cannot be read (ptrace_scope?): payload outside of shared memory is copied twice",
             (int)pid);
-    shm_say(s, &(struct shm_msg){.magic = SHM_MAGIC, .type = SHM_MAY_READ, .a = ok}, -1);
+    shm_say(s, &(struct shm_msg){.magic = SHM_MAGIC, .type = SHM_MAY_READ, .a = ok, .b = secret}, -1);
 }
 
 static bool take_hello(struct shm_port *s, const struct shm_msg *m, int fd, pid_t pid)
@@ -183,6 +187,7 @@ static bool take(struct shm_port *s, const struct shm_msg *m, int fd, pid_t pid)
         return take_hello(s, m, fd, pid);
     case SHM_MAY_READ:
         s->peer_reads = m->a == 1;
+        s->peer_shown = m->a == 1 && m->b == s->probe.secret;
         return true;
     case SHM_REGION:
         return take_region(s, m, fd);

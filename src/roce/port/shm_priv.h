@@ -94,7 +94,7 @@ static inline uint8_t *shm_ring_data(struct shm_ring *r, const struct shm_geomet
 
 enum shm_msg_type {
     SHM_HELLO,       /* with the descriptor of the ring; a: geometry; b, c: address and value of a probe */
-    SHM_MAY_READ,    /* a: 1, your memory can be read; 0, it cannot */
+    SHM_MAY_READ,    /* a: 1, your memory can be read; 0, it cannot; b: what lies behind the probe */
     SHM_REGION,      /* with the descriptor; a: index, b: base, c: length */
     SHM_REGION_OK,   /* a: index: mapped */
     SHM_REGION_GONE, /* a: index: to be unmapped */
@@ -146,10 +146,14 @@ struct shm_port {
     uint64_t data_head, data_tail; /* staging: bytes used and given back, for ever */
     uint64_t *data_end;            /* of each slot: data_head behind its payload; never shared */
 
-    bool peer_reads; /* the peer can read our memory */
+    bool peer_reads; /* the peer says that it can read our memory */
+    int peer_shown;  /* that it can it has shown by the secret: port_shm_shown */
     pid_t peer_pid;
     int peer_pidfd; /* -1: its memory cannot be read */
-    uint64_t probe;
+    /* value is told; the secret only who can read our memory knows. */
+    struct shm_probe {
+        uint64_t value, secret;
+    } probe;
     struct shm_region ours[SHM_REGIONS], theirs[SHM_REGIONS];
     uint32_t nours;  /* all from there on are NONE */
     uint32_t ending; /* regions of either side that are ENDING */

@@ -302,6 +302,12 @@ bool rq_export_step(struct rqueue *q, uint64_t now)
 bool remote_wants_shared(const struct pst_store *st)
 {
     struct remote *r = remote_of((struct pst_store *)(uintptr_t)st);
+
+    return remote_takes_exports(r) || remote_shares(r);
+}
+
+bool remote_takes_exports(struct remote *r)
+{
     struct session_export s;
 
     if (r->placement == PLACE_CROSSING || r->placement == PLACE_THIRD)

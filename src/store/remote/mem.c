@@ -13,19 +13,27 @@ static void wake(struct mem_holder *h)
     rq_wake(container_of(h, struct rqueue, holder));
 }
 
+/* Memory may be a memfd for the transport's sake alone. */
+static struct rexport *new_export(struct rqueue *q, int memfd, uint64_t bytes)
+{
+    return rq_export_new(remote_takes_exports(q->r) ? memfd : -1, bytes);
+}
+
 int rq_mem_open(struct rqueue *q)
 {
     void *p;
     int r;
 
-    r = export_memory_or_private(remote_wants_shared(&q->r->st), q->arena_bytes, &p, &q->arena_fd);
+    r = export_memory_or_private(remote_takes_exports(q->r) || fab_shares(q->way->fab), q->arena_bytes, &p,
+                                 &q->arena_fd);
     if (r < 0)
         return r;
     q->arena = p;
-    q->arena_export = rq_export_new(q->arena_fd, q->arena_bytes);
+    q->arena_export = new_export(q, q->arena_fd, q->arena_bytes);
     r = bitmap_init(&q->arena_used, q->arena_bytes / ARENA_GRAIN);
     if (r == 0)
-        r = fab_mr_reg(q->shard, p, q->arena_bytes, FAB_REMOTE_READ | FAB_REMOTE_WRITE, &q->arena_mr);
+        r = fab_mr_reg_memfd(q->shard, p, q->arena_bytes, FAB_REMOTE_READ | FAB_REMOTE_WRITE, q->arena_fd,
+                             &q->arena_mr);
     if (r < 0)
         return r;
     q->mem_generation = mem_generation();
@@ -82,6 +90,7 @@ void rq_mem_check(struct rqueue *q)
 /* A region that the rop is a user of, registered; NULL: use the arena. */
 static struct qregion *register_region(struct rqueue *q, struct mem_region *m)
 {
+    uint32_t access = FAB_REMOTE_READ | (m->source ? 0 : FAB_REMOTE_WRITE);
     struct fab_mr *mr = NULL;
 
     for (uint32_t i = 0; i < q->nregions; i++)
@@ -90,11 +99,11 @@ static struct qregion *register_region(struct rqueue *q, struct mem_region *m)
     if (q->nregions == QREGIONS_MAX)
         return NULL;
     mem_hold(m);
-    if (fab_mr_reg(q->shard, m->base, m->len, FAB_REMOTE_READ | (m->source ? 0 : FAB_REMOTE_WRITE), &mr) < 0) {
+    if (fab_mr_reg_memfd(q->shard, m->base, m->len, access, m->fd, &mr) < 0) {
         log_debug("%zu bytes cannot be registered: they are copied", m->len);
         mr = NULL;
     }
-    q->region[q->nregions] = (struct qregion){m, mr, rq_export_new(m->fd, m->len)};
+    q->region[q->nregions] = (struct qregion){m, mr, new_export(q, m->fd, m->len)};
     return q->region[q->nregions++].mr ? &q->region[q->nregions - 1] : NULL;
 }
 

@@ -226,6 +226,14 @@ int remote_way(struct remote *r, const struct remote_way **ret, char *err, size_
     return e;
 }
 
+bool remote_shares(struct remote *r)
+{
+    scoped_lock(&r->lock);
+    if (r->nways)
+        return fab_shares(r->ways[r->way].fab);
+    return (!r->provider[0] || !strcmp(r->provider, "uroce")) && is_offered(r, "verbs") && !fab_rdma_device();
+}
+
 /* Without it what a host sends again could happen twice. */
 static int may_speak_for_others(struct remote *r, char *err, size_t err_size)
 {
@@ -291,7 +299,7 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
     list_init(&r->conts);
     list_init(&r->queues);
     e = open_parts(r, &o, err, err_size);
-    if (e == 0 && r->placement == PLACE_EXPORTED && !remote_wants_shared(&r->st)) {
+    if (e == 0 && r->placement == PLACE_EXPORTED && !remote_takes_exports(r)) {
         snprintf(err, err_size, "%s takes no memory that this process could hand over (placement=exported; data.export_listen "
                                 "of a daemon on the same machine)", addr);
         e = -ENOTSUP;

@@ -239,5 +239,8 @@ uint32_t remote_queue_spread(struct pst_queue *q);
 
 /* export.c */
 bool remote_wants_shared(const struct pst_store *st);
+bool remote_takes_exports(struct remote *r);
+/* Peers on this machine map memfds that are registered, or will, as far as can be said before the transport is loaded. */
+bool remote_shares(struct remote *r);
 
 #endif

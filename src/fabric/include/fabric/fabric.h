@@ -145,6 +145,13 @@ const char *fab_conn_peer(const struct fab_conn *c);
  */
 int fab_mr_reg(struct fab_shard *s, void *addr, size_t len, uint32_t access, struct fab_mr **ret);
 /*
+ * The same of a memfd with F_SEAL_SHRINK that is mapped there from its beginning (-1: it is none): where fab_shares
+ * says so, peers on this machine that may read this process's memory map it instead of copying by the kernel.
+ */
+int fab_mr_reg_memfd(struct fab_shard *s, void *addr, size_t len, uint32_t access, int memfd, struct fab_mr **ret);
+bool fab_shares(const struct fab *f);
+bool fab_rdma_device(void); /* an RDMA device that the kernel knows; loads nothing */
+/*
  * No remote access begins after the return. One that a peer began before may still be under way (a software provider
  * takes a long transfer in pieces, inside fab_progress): memory that was named in an unanswered request is free for
  * other use only after on_closed of the connection that carried the request (contract 3).
