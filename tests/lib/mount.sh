@@ -123,14 +123,17 @@ mount_pids() {
     return 0
 }
 
-# serving_pid DIR: the serving process alone (its parent is the supervisor)
+# serving_pid DIR: the serving process alone (its parent is the supervisor); waits for it while there is none
 serving_pid() {
-    local p all
-    all=" $(mount_pids "$1" | tr '\n' ' ')"
-    for p in $all; do
-        [[ $all == *" $(awk '{print $4}' "/proc/$p/stat") "* ]] && { echo "$p"; return; }
+    local p all _
+    for _ in $(seq 200); do
+        all=" $(mount_pids "$1" | tr '\n' ' ')"
+        for p in $all; do
+            [[ $all == *" $(awk '{print $4}' "/proc/$p/stat" 2>/dev/null || echo none) "* ]] && { echo "$p"; return; }
+        done
+        sleep 0.1
     done
-    for p in $all; do echo "$p"; done
+    fail "nobody serves $1"
 }
 
 # mnt_setup local|penstock [mount options]: $URL mounted at $MNT
