@@ -70,11 +70,16 @@ static void child(void)
     static char buf[LEN];
     struct target t;
     struct ibv_wc wc;
+    sigset_t term;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     netns_enter(&ns, 1);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, NULL); /* the peer may be told of the connection before we are */
+    signal(SIGTERM, on_term);
     struct rdma_cm_id *id = child_connect(&t);
     struct ibv_mr *mr = rdma_reg_msgs(id, buf, sizeof buf);
-    signal(SIGTERM, on_term);
+    sigprocmask(SIG_UNBLOCK, &term, NULL);
     for (uint64_t posted = 0, done = 0;; posted++) {
         if (rdma_post_write(id, NULL, buf, LEN, mr, IBV_SEND_SIGNALED, t.addr, t.rkey))
             _exit(2);

@@ -63,6 +63,8 @@ int uroce_mem_free(struct uroce_device *dev, void *addr)
 
 /* ---- lent ---- */
 
+#define LENT_MAX 64 /* a peer maps no more, and each holds a descriptor */
+
 struct loan {
     void *addr;
     size_t len;
@@ -80,6 +82,15 @@ static struct dev_mem *find_lent(struct uroce_device *dev, const void *addr)
     return NULL;
 }
 
+/* dev->lock */
+static uint32_t lent_number(const struct uroce_device *dev)
+{
+    uint32_t n = 0;
+    list_for_each (l, &dev->memory)
+        n += container_of(l, struct dev_mem, link)->lent > 0;
+    return n;
+}
+
 /* Where it fails, peers read the memory as any other. */
 static void lend(struct uroce_device *dev, void *ctx)
 {
@@ -92,7 +103,7 @@ static void lend(struct uroce_device *dev, void *ctx)
     struct dev_mem *before = find_lent(dev, loan->addr);
     if (before) {
         before->lent++;
-    } else if (m && fd >= 0) {
+    } else if (m && fd >= 0 && lent_number(dev) < LENT_MAX) {
         *m = (struct dev_mem){.addr = loan->addr, .len = loan->len, .fd = fd, .lent = 1};
         list_push_back(&dev->memory, &m->link);
         dev_links_offer(dev);
