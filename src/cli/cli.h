@@ -86,7 +86,7 @@ struct cli_conn {
     bool insecure, require_rdma;
     uint64_t threads, depth, timeout_ms;
 };
-#define CLI_SERVER_OPTS(k)                                                                                               \
+#define CLI_SERVER_OPTS(k)                                                                                             \
     {0, "token-file", OPT_STRING, &(k).token_file, "FILE", "credential: a file with a token", NULL},                   \
         {0, "ca", OPT_STRING, &(k).ca, "FILE", "the CA of the server's certificate", NULL},                            \
         {0, "cert", OPT_STRING, &(k).cert, "FILE", "this client's certificate", NULL},                                 \
@@ -96,7 +96,8 @@ struct cli_conn {
         {0, "require-rdma", OPT_FLAG, &(k).require_rdma, NULL, "fail rather than move data without RDMA", NULL},       \
         {0, "timeout", OPT_UINT, &(k).timeout_ms, "MS", "of one operation, reconnecting included", NULL},              \
     {                                                                                                                  \
-        'o', "store-options", OPT_STRING, &(k).store_options, "K=V,K=V", "options of the engine (local:), placement=auto|exported|third-party|crossing (penstock:)", NULL \
+        'o', "store-options", OPT_STRING, &(k).store_options, "K=V,K=V",                                               \
+            "options of the engine (local:), placement=auto|exported|third-party|crossing (penstock:)", NULL           \
     }
 /* A filter more for the struct cli_conn that is the target. */
 int cli_add_filter(void *target, const char *name, const char *value, char *err, size_t err_size);

@@ -62,9 +62,10 @@ static struct cli_session *begin(const struct cli_cmd *cmd, const char *url, con
 
 static void tell_kept(FILE *f, bool kept)
 {
-    fprintf(f, kept ? "kept over restarts\n"
-                    : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration "
-                      "too\n");
+    fprintf(f,
+            kept ? "kept over restarts\n"
+                 : "until the daemon ends: it has no tenants_file, where this would be kept; change its configuration "
+                   "too\n");
 }
 
 static int run_tenant_create(const struct cli_cmd *cmd, int argc, char **argv)
@@ -319,15 +320,15 @@ static int run_cred_list(const struct cli_cmd *cmd, int argc, char **argv)
 
 const struct cli_cmd cmds_made[] = {
     {"tenant create", "URL NAME KEY=VALUE...", "Makes a tenant, from now on",
-     "containers=POOL/CONTAINER or POOL/* at least, as often as wanted, and any of quota, quota_objects, weight, rate,\n"
-     "rate_ops, burst, burst_ops, max_sessions, max_connections, shards, buffer_memory, filters, and of an agent cache,\n"
-     "read_ahead, backend_token_file or backend_cert and backend_key, with values as in penstock.yaml(5). Then it needs\n"
-     "a credential.",
+     "containers=POOL/CONTAINER or POOL/* at least, as often as wanted, and any of quota, quota_objects, weight,\n"
+     "rate, rate_ops, burst, burst_ops, max_sessions, max_connections, shards, buffer_memory, filters, and of an\n"
+     "agent cache, read_ahead, backend_token_file or backend_cert and backend_key, with values as in\n"
+     "penstock.yaml(5). Then it needs a credential.",
      run_tenant_create},
     {"tenant delete", "URL NAME", "Ends a tenant that was made at run time; its data stays", NULL, run_tenant_delete},
     {"credential create", "URL NAME tenant=NAME [KEY=VALUE...]", "Lets somebody use a tenant, from now on",
-     "cn=NAME: by a client certificate; else by a token, which the server makes and which is shown this once. uid, gid,\n"
-     "any_uid, admin and origin as in penstock.yaml(5).",
+     "cn=NAME: by a client certificate; else by a token, which the server makes and which is shown this once. uid,\n"
+     "gid, any_uid, admin and origin as in penstock.yaml(5).",
      run_cred_create},
     {"credential delete", "URL NAME", "Takes a credential away that was made at run time", NULL, run_cred_delete},
     {"credential list", "URL [TENANT]", "Lists the credentials of a server or an agent, without secrets", NULL,

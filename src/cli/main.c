@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <string.h>
 
-static const struct cli_cmd *const tables[] = {cmds_serve, cmds_mount, cmds_admin, cmds_files, cmds_copy, cmds_status, cmds_top,
-                                               cmds_check, cmds_store, cmds_tar,   cmds_bench, cmds_tls,  cmds_bundle,
-                                               cmds_filter, cmds_tenant, cmds_made};
+static const struct cli_cmd *const tables[] = {
+    cmds_serve, cmds_mount, cmds_admin, cmds_files, cmds_copy,   cmds_status, cmds_top,    cmds_check,
+    cmds_store, cmds_tar,   cmds_bench, cmds_tls,   cmds_bundle, cmds_filter, cmds_tenant, cmds_made};
 
 const char *cli_name = "penstock";
 

@@ -199,7 +199,8 @@ static int add_creds(struct ctl_server *s, const struct ctl_config *cfg)
 /* The credential of who can read the token file that is made here. */
 static int add_token(struct ctl_server *s, struct ctl_addr *a, char *err, size_t err_size)
 {
-    struct ctl_cred c = {.name = "local", .by_token = true, .uid = geteuid(), .gid = getegid(), .origin = true, .admin = true};
+    struct ctl_cred c = {
+        .name = "local", .by_token = true, .uid = geteuid(), .gid = getegid(), .origin = true, .admin = true};
     char token[TOKEN_BYTES];
     int r = token_create(a->addr, a->port, token);
 

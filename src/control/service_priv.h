@@ -204,7 +204,8 @@ void ctl_tenants_stop(struct ctl_server *s); /* no session is left: closes their
 void ctl_tenants_free(struct ctl_server *s);
 /* Who the peer's certificate, or this token, is: the credential, and, if asked for, its tenant, counted. */
 bool ctl_cert_cred(struct ctl_server *s, struct rpc_call *c, struct ctl_cred *ret, struct ctl_ten **ret_ten);
-bool ctl_token_cred(struct ctl_server *s, const void *token, size_t len, struct ctl_cred *ret, struct ctl_ten **ret_ten);
+bool ctl_token_cred(struct ctl_server *s, const void *token, size_t len, struct ctl_cred *ret,
+                    struct ctl_ten **ret_ten);
 bool ctl_cred_alive(struct ctl_server *s, uint64_t id);
 /* Mints the capability for an object under the container's key. */
 int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryData *ret, uint64_t *ret_key_id);

@@ -1,4 +1,7 @@
-/* The table, sessions and their origins. Handles of containers and objects: session_handles.c; keys and tickets: session_keys.c. */
+/*
+ * The table, sessions and their origins. Handles of containers and objects: session_handles.c; keys and tickets:
+ * session_keys.c.
+ */
 #include "session_priv.h"
 
 #include "base/crypto.h"
@@ -162,7 +165,8 @@ void sess_table_free(struct sess_table *t)
 /* Needs mu. */
 static bool is_full(const struct sess_table *t, const struct sess_ident *who)
 {
-    return t->nsessions >= t->lim.sessions || (who->tenant_sessions && t->nsessions_of[who->tenant] >= who->tenant_sessions);
+    return t->nsessions >= t->lim.sessions ||
+           (who->tenant_sessions && t->nsessions_of[who->tenant] >= who->tenant_sessions);
 }
 
 int sess_open(struct sess_table *t, const struct sess_ident *who, uint64_t now_ns, struct sess **ret)

@@ -173,7 +173,8 @@ static bool has_open(const struct sess *s, uint64_t cont_id)
 }
 
 /* Has the client come by way of another session that has the container open, later than with this origin? */
-static bool came_elsewhere(const struct sess_table *t, const struct sess *s, const struct sess_origin *g, uint64_t cont_id)
+static bool came_elsewhere(const struct sess_table *t, const struct sess *s, const struct sess_origin *g,
+                           uint64_t cont_id)
 {
     if (!once_client_is_fenced(g->once, g->era))
         return false;
@@ -189,8 +190,8 @@ static bool came_elsewhere(const struct sess_table *t, const struct sess *s, con
 }
 
 /*
- * An agent that was killed leaves its session behind until the lease is over, while its hosts go on by way of the next one. Once all
- * of them have come there nobody is left who could hold a lock by the first.
+ * An agent that was killed leaves its session behind until the lease is over, while its hosts go on by way of the next
+ * one. Once all of them have come there nobody is left who could hold a lock by the first.
  */
 static bool was_left(const struct sess_table *t, const struct sess *s, uint64_t cont_id)
 {

@@ -39,8 +39,9 @@ static int authenticate(struct ctl_req *q, ProtobufCBinaryData token, struct ses
 }
 
 /*
- * The client id that reply records go by: another credential's requests never meet them, nor another tenant's of the same
- * name, not even an earlier one's. The server's own tenant is not named in it: its records are as old as the store.
+ * The client id that reply records go by: another credential's requests never meet them, nor another tenant's of the
+ * same name, not even an earlier one's. The server's own tenant is not named in it: its records are as old as the
+ * store.
  */
 static int bind_client(const struct ctl_tenant *t, const struct sess_ident *who, const char *what, const uint8_t id[16],
                        uint8_t ret[16])

@@ -256,7 +256,10 @@ static int do_metrics(struct ctl_req *q, const void *in_, void *out_)
 
     if (r)
         return r;
-    ctl_metrics(q->s, ctl_is_operator(q) || (q->tenant == q->s->tenants && !several(q->s)) ? CTL_ALL : sess_ident(q->sess)->tenant, add_metric, &g);
+    ctl_metrics(q->s,
+                ctl_is_operator(q) || (q->tenant == q->s->tenants && !several(q->s)) ? CTL_ALL
+                                                                                     : sess_ident(q->sess)->tenant,
+                add_metric, &g);
     out->metrics = (PB(Metric) **)g.items;
     out->n_metrics = g.n;
     return g.err;
@@ -348,7 +351,8 @@ const struct ctl_method ctl_status_methods[] = {
     {SERVICE "Status", &penstock__v1__status_request__descriptor, &penstock__v1__status_reply__descriptor, do_status},
     {SERVICE "Metrics", &penstock__v1__metrics_request__descriptor, &penstock__v1__metrics_reply__descriptor,
      do_metrics},
-    {SERVICE "Tenants", &penstock__v1__tenants_request__descriptor, &penstock__v1__tenants_reply__descriptor, do_tenants},
+    {SERVICE "Tenants", &penstock__v1__tenants_request__descriptor, &penstock__v1__tenants_reply__descriptor,
+     do_tenants},
     {SERVICE "Backup", &penstock__v1__backup_request__descriptor, &penstock__v1__backup_reply__descriptor, do_backup},
 };
 const size_t ctl_status_nmethods = ARRAY_SIZE(ctl_status_methods);

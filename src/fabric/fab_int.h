@@ -33,8 +33,8 @@ struct fab_lib {
 /* ---- verbs_lib.c: which verbs library libfabric gets ---- */
 
 /*
- * Loads uroce's libibverbs and librdmacm, for good, or finds them loaded. -EBUSY: the process has the system's; -ENOENT:
- * not installed; with a line in err. Before fab_lib_load.
+ * Loads uroce's libibverbs and librdmacm, for good, or finds them loaded. -EBUSY: the process has the system's;
+ * -ENOENT: not installed; with a line in err. Before fab_lib_load.
  */
 int fab_verbs_use_uroce(char *err, size_t err_size);
 /* "uroce", "system" or "none" (none is loaded). */

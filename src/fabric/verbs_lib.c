@@ -114,8 +114,8 @@ int fab_verbs_use_uroce(char *err, size_t err_size)
         return 0;
     if (name || fabric) {
         snprintf(err, err_size,
-                 "this process has loaded the system's verbs already (%s), and one process has one verbs library: start "
-                 "it with `uroce run`, or connect with provider = uroce first",
+                 "this process has loaded the system's verbs already (%s), and one process has one verbs library: "
+                 "start it with `uroce run`, or connect with provider = uroce first",
                  fabric ? "with libfabric" : IBVERBS);
         return -EBUSY;
     }

@@ -18,34 +18,36 @@
         {flag, arg, help}, key, kind, text, value, min, max                                                            \
     }
 const struct option_row config_rows[] = {
-    ROW("role", "server|agent", "server: serves a store of this machine; agent: that of another server; default server", "role",
-        K_STR, T(role), 0, 0, 0),
+    ROW("role", "server|agent", "server: serves a store of this machine; agent: that of another server; default server",
+        "role", K_STR, T(role), 0, 0, 0),
     ROW("backend", "URL", "agent: the server behind it: penstock://HOST[:PORT]", "backend.url", K_STR, T(backend.url),
         V(backend.url), 0, 0),
     ROW("backend-token-file", "FILE", "agent: its credential there, a token", "backend.token_file", K_STR,
         T(backend.token_file), V(backend.token_file), 0, 0),
-    ROW("backend-ca", "FILE", "agent: CA of the server's certificate", "backend.ca", K_STR, T(backend.ca), V(backend.ca), 0, 0),
-    ROW("backend-cert", "FILE", "agent: its certificate there", "backend.cert", K_STR, T(backend.cert), V(backend.cert), 0, 0),
+    ROW("backend-ca", "FILE", "agent: CA of the server's certificate", "backend.ca", K_STR, T(backend.ca),
+        V(backend.ca), 0, 0),
+    ROW("backend-cert", "FILE", "agent: its certificate there", "backend.cert", K_STR, T(backend.cert), V(backend.cert),
+        0, 0),
     ROW("backend-key", "FILE", "agent: and its key", "backend.key", K_STR, T(backend.key), V(backend.key), 0, 0),
     ROW("backend-insecure", NULL, "agent: plain text to a server off loopback", "backend.insecure", K_BOOL,
         T(backend.insecure), V(backend.insecure), 0, 0),
-    ROW("backend-provider", "NAME", "agent: libfabric provider to the server; default: what it offers", "backend.provider",
-        K_STR, T(backend.provider), V(backend.provider), 0, 0),
+    ROW("backend-provider", "NAME", "agent: libfabric provider to the server; default: what it offers",
+        "backend.provider", K_STR, T(backend.provider), V(backend.provider), 0, 0),
     ROW("backend-require-rdma", NULL, "agent: do not start without RDMA to the server", "backend.require_rdma", K_BOOL,
         T(backend.require_rdma), V(backend.require_rdma), 0, 0),
-    ROW("backend-timeout", "TIME", "agent: how long requests wait while the server is away; default 30s", "backend.timeout",
-        K_MS, T(backend.timeout), V(backend.timeout_ms), 100, 86400000),
+    ROW("backend-timeout", "TIME", "agent: how long requests wait while the server is away; default 30s",
+        "backend.timeout", K_MS, T(backend.timeout), V(backend.timeout_ms), 100, 86400000),
     ROW("store", "URL", "the store: local:/var/lib/penstock", "store.url", K_STR, T(store.url), V(store_url), 0, 0),
     ROW("store-option", "KEY=VALUE", "an option of its engine; repeatable", "store.options", K_LIST, T(store.options),
         0, 0, 0),
     ROW("filter", "SPEC",
-        "a filter on the store, first is lowest: compress, crypt:key_file=FILE, csum, delay:op=write,ms=200; repeatable",
-        "filters",
-        K_LIST, T(filters), 0, 0, 0),
-    ROW("cache", "SIZE", "agent: memory that keeps what was read, for reading it again; default 0: none", "cache", K_SIZE,
-        T(cache), V(cache_bytes), 0, FILTER_CACHE_MAX),
-    ROW("read-ahead", "SIZE", "agent: what is read into it ahead of who reads in order; 0: nothing; default 4M", "read_ahead",
-        K_SIZE, T(read_ahead), V(read_ahead), 0, SRV_READ_AHEAD_MAX),
+        "a filter on the store, first is lowest: compress, crypt:key_file=FILE, csum, delay:op=write,ms=200; "
+        "repeatable",
+        "filters", K_LIST, T(filters), 0, 0, 0),
+    ROW("cache", "SIZE", "agent: memory that keeps what was read, for reading it again; default 0: none", "cache",
+        K_SIZE, T(cache), V(cache_bytes), 0, FILTER_CACHE_MAX),
+    ROW("read-ahead", "SIZE", "agent: what is read into it ahead of who reads in order; 0: nothing; default 4M",
+        "read_ahead", K_SIZE, T(read_ahead), V(read_ahead), 0, SRV_READ_AHEAD_MAX),
     ROW("pool", "LABEL[:quota=SIZE]", "create this pool at start if it is not there; repeatable", "pools", K_POOL,
         T(pools), 0, 0, 0),
     ROW("container", "POOL/LABEL[:chunk_size=SIZE,...]", "and this container; repeatable", "pools.containers",
@@ -89,8 +91,8 @@ const struct option_row config_rows[] = {
         "data.export_listen", K_STR, T(data.export_listen), V(export_listen), 0, 0),
     ROW("export-memory", "SIZE", "memory of clients mapped at once; default 4G", "data.export_memory", K_SIZE,
         T(data.export_memory), V(export_memory), 16 * MiB, 1024 * GiB),
-    ROW("third-party", NULL, "agent: hosts may connect to its server themselves, for the bytes", "data.third_party", K_BOOL,
-        T(data.third_party), V(third_party), 0, 0),
+    ROW("third-party", NULL, "agent: hosts may connect to its server themselves, for the bytes", "data.third_party",
+        K_BOOL, T(data.third_party), V(third_party), 0, 0),
     ROW("max-connections", "N", "data connections at once", "data.max_connections", K_UINT, T(data.max_connections),
         V(max_connections), 1, 1000000),
     ROW("limit-bytes", "SIZE", "bytes a second that clients may read and write together; default no limit",
@@ -103,18 +105,20 @@ const struct option_row config_rows[] = {
         "who may connect; repeatable", "credentials", K_CREDENTIAL, T(credentials), 0, 0, 0),
     ROW("metrics", "HOST:PORT|off", "Prometheus page; default " SRV_METRICS_LISTEN, "metrics.listen", K_STR,
         T(metrics.listen), V(metrics_listen), 0, 0),
-    ROW("metrics-token-file", "FILE", "whoever reads the Prometheus page shows the token in it; without it the page tells of no tenant",
+    ROW("metrics-token-file", "FILE",
+        "whoever reads the Prometheus page shows the token in it; without it the page tells of no tenant",
         "metrics.token_file", K_STR, T(metrics.token_file), V(metrics_token_file), 0, 0),
     ROW("audit", "FILE", "audit log: sessions, grants, refusals, administrators' acts, as lines of JSON", "audit.file",
         K_STR, T(audit.file), V(audit_file), 0, 0),
-    ROW("audit-size", "SIZE", "then it is rotated; default 64M", "audit.size", K_SIZE, T(audit.size), V(audit_size), 1 * MiB,
-        1024 * GiB),
-    ROW("audit-keep", "N", "rotated files that are kept; default 8", "audit.keep", K_UINT, T(audit.keep), V(audit_keep), 0,
-        1000),
+    ROW("audit-size", "SIZE", "then it is rotated; default 64M", "audit.size", K_SIZE, T(audit.size), V(audit_size),
+        1 * MiB, 1024 * GiB),
+    ROW("audit-keep", "N", "rotated files that are kept; default 8", "audit.keep", K_UINT, T(audit.keep), V(audit_keep),
+        0, 1000),
     ROW("log", "LEVEL", "error, warn, info or debug; default info", "log", K_STR, T(log), 0, 0, 0),
-    ROW("log-slow", "TIME", "requests that take so long are told in the log; 0: none; default 1s", "log_slow", K_MS, T(log_slow),
-        V(log_slow_ms), 0, 86400000),
-    ROW("tenants-file", "FILE", "where tenants, credentials and limits of run time are kept; without it they last until the daemon ends",
+    ROW("log-slow", "TIME", "requests that take so long are told in the log; 0: none; default 1s", "log_slow", K_MS,
+        T(log_slow), V(log_slow_ms), 0, 86400000),
+    ROW("tenants-file", "FILE",
+        "where tenants, credentials and limits of run time are kept; without it they last until the daemon ends",
         "tenants_file", K_STR, T(tenants_file), V(tenants_file), 0, 0),
     ROW("user", "NAME", "run as this user", "user", K_STR, T(user), V(run_as), 0, 0),
     ROW("drain", "TIME", "how long SIGTERM waits for what is under way; default 10s", "drain", K_MS, T(drain),
@@ -374,9 +378,10 @@ static int add_option(struct srv_config *c, const char *key, const char *value)
 static int backend_as_store(struct srv_config *c)
 {
     const struct srv_backend *b = &c->backend;
-    const char *const opts[][2] = {{"token_file", b->token_file}, {"ca_file", b->ca},      {"cert_file", b->cert},
-                                   {"key_file", b->key},          {"provider", b->provider}, {"purpose", "agent"}, {"origin", "1"},
-                                   {"insecure", b->insecure ? "1" : NULL}, {"require_rdma", b->require_rdma ? "1" : NULL}};
+    const char *const opts[][2] = {
+        {"token_file", b->token_file}, {"ca_file", b->ca}, {"cert_file", b->cert}, {"key_file", b->key},
+        {"provider", b->provider}, {"purpose", "agent"}, {"origin", "1"}, {"insecure", b->insecure ? "1" : NULL},
+        {"require_rdma", b->require_rdma ? "1" : NULL}};
     char ms[24];
     int r;
 
@@ -398,14 +403,15 @@ static int check_role(struct srv_config *c, char *err, size_t err_size)
     if (v->role && !c->agent && strcmp(v->role, "server"))
         return config_bad(c, config_row("role"), "role", v->role, "must be server or agent", err, err_size);
     if (!c->agent && c->third_party)
-        return config_bad(c, config_row("third-party"), "data.third_party", "true", "is for an agent (role: agent)", err, err_size);
+        return config_bad(c, config_row("third-party"), "data.third_party", "true", "is for an agent (role: agent)",
+                          err, err_size);
     if (!c->agent)
-        return b->url ? config_bad(c, config_row("backend"), "backend.url", b->url, "is for an agent (role: agent)", err,
-                                   err_size)
+        return b->url ? config_bad(c, config_row("backend"), "backend.url", b->url, "is for an agent (role: agent)",
+                                   err, err_size)
                       : check_store_options(c, err, err_size);
     if (!b->url)
-        return config_bad(c, NULL, "backend.url", NULL, "is missing: the server behind the agent, penstock://HOST[:PORT]", err,
-                          err_size);
+        return config_bad(c, NULL, "backend.url", NULL,
+                          "is missing: the server behind the agent, penstock://HOST[:PORT]", err, err_size);
     if (strncmp(b->url, "penstock://", 11) && strncmp(b->url, "penstock+unix://", 16))
         return config_bad(c, config_row("backend"), "backend.url", b->url,
                           "must be penstock://HOST[:PORT] or penstock+unix:///PATH", err, err_size);
@@ -428,12 +434,13 @@ static int check_cache(struct srv_config *c, char *err, size_t err_size)
     if (c->cache_bytes && !c->agent)
         return config_bad(c, config_row("cache"), "cache", v->cache, "is for an agent (role: agent)", err, err_size);
     if (c->cache_bytes && c->cache_bytes < FILTER_CACHE_MIN)
-        return config_bad(c, config_row("cache"), "cache", v->cache, "must be 0, or a size from 16M to 1024G", err, err_size);
+        return config_bad(c, config_row("cache"), "cache", v->cache, "must be 0, or a size from 16M to 1024G", err,
+                          err_size);
     for (unsigned i = 1; i < c->ntenants; i++)
         any = any || c->tenants[i].cache_bytes;
     if (v->read_ahead && c->read_ahead && !any)
-        return config_bad(c, config_row("read-ahead"), "read_ahead", v->read_ahead, "needs cache: that is where it goes", err,
-                          err_size);
+        return config_bad(c, config_row("read-ahead"), "read_ahead", v->read_ahead,
+                          "needs cache: that is where it goes", err, err_size);
     return 0;
 }
 
@@ -450,7 +457,8 @@ int config_metrics_for_tenants(const struct srv_config *c, char *err, size_t err
     if (!c->metrics_listen || c->metrics_token_file || srv_addr_is_local(c->metrics_listen))
         return 0;
     return config_bad(c, config_row("metrics"), "metrics.listen", c->metrics_listen,
-                      "needs metrics.token_file off loopback, where there are tenants: it tells of all of them", err, err_size);
+                      "needs metrics.token_file off loopback, where there are tenants: it tells of all of them", err,
+                      err_size);
 }
 
 static int check_rest(struct srv_config *c, char *err, size_t err_size)

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int config_check_members(const struct srv_config *c, const struct option_row *o, const char *prefix, const struct config_member *m,
-                         size_t n, char *err, size_t err_size)
+int config_check_members(const struct srv_config *c, const struct option_row *o, const char *prefix,
+                         const struct config_member *m, size_t n, char *err, size_t err_size)
 {
     for (size_t i = 0; i < n; i++) {
         char key[120];
@@ -139,8 +139,8 @@ static int find_tenant(struct srv_config *c, const struct option_row *o, const c
     return config_bad(c, o, key, name, "is none of tenants", err, err_size);
 }
 
-int config_credential(const struct srv_config *c, const char *prefix, const struct text_credential *t, struct srv_credential *k,
-                      char *err, size_t err_size)
+int config_credential(const struct srv_config *c, const char *prefix, const struct text_credential *t,
+                      struct srv_credential *k, char *err, size_t err_size)
 {
     const struct option_row *o = config_row("credential");
     const struct config_member m[] = {{"uid", t->uid, M_UID, &k->uid, 0, 0},

@@ -38,16 +38,16 @@ struct config_member {
 int config_check_members(const struct srv_config *c, const struct option_row *o, const char *prefix,
                          const struct config_member *m, size_t n, char *err, size_t err_size);
 /* Of a tenant's text its limits, checked, into k; in errors it is called prefix: "tenants[0]". */
-int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
-                         char *err, size_t err_size);
+int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t,
+                         struct srv_tenant *k, char *err, size_t err_size);
 /*
- * An entry of a list, checked, into k, which borrows the text; of a tenant k->store_opts is to be freed. Names of the configuration's
- * tenants are taken. Of a credential the tenant is not looked for.
+ * An entry of a list, checked, into k, which borrows the text; of a tenant k->store_opts is to be freed. Names of the
+ * configuration's tenants are taken. Of a credential the tenant is not looked for.
  */
-int config_tenant(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k, char *err,
-                  size_t err_size);
-int config_credential(const struct srv_config *c, const char *prefix, const struct text_credential *t, struct srv_credential *k,
-                      char *err, size_t err_size);
+int config_tenant(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
+                  char *err, size_t err_size);
+int config_credential(const struct srv_config *c, const char *prefix, const struct text_credential *t,
+                      struct srv_credential *k, char *err, size_t err_size);
 /* Where the page of metrics may be read by anybody, no tenants may be. */
 int config_metrics_for_tenants(const struct srv_config *c, char *err, size_t err_size);
 /* A tenant without credentials is of no use to anybody. */

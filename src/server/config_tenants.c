@@ -1,4 +1,7 @@
-/* Tenants: the list of the file, for which there are no flags, and those that are made at run time (made.c), by the same rules. */
+/*
+ * Tenants: the list of the file, for which there are no flags, and those that are made at run time (made.c), by the
+ * same rules.
+ */
 #include "config_rows.h"
 
 #include "control/session.h"
@@ -93,8 +96,8 @@ static int check_cache(struct where *w, const struct text_tenant *t, const struc
     return 0;
 }
 
-int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
-                         char *err, size_t err_size)
+int config_tenant_limits(const struct srv_config *c, const char *prefix, const struct text_tenant *t,
+                         struct srv_tenant *k, char *err, size_t err_size)
 {
     const struct config_member m[] = {
         {"quota", t->quota, M_SIZE, &k->quota_bytes, 64 * KiB, 0},
@@ -122,8 +125,8 @@ int config_tenant_limits(const struct srv_config *c, const char *prefix, const s
     return r;
 }
 
-int config_tenant(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k, char *err,
-                  size_t err_size)
+int config_tenant(const struct srv_config *c, const char *prefix, const struct text_tenant *t, struct srv_tenant *k,
+                  char *err, size_t err_size)
 {
     struct where w = {.c = c, .prefix = prefix, .err = err, .err_size = err_size};
     const struct config_member m[] = {
@@ -183,7 +186,8 @@ int config_check_tenants(struct srv_config *c, char *err, size_t err_size)
         shards += c->tenants[c->ntenants++].shards;
     }
     if (shards > SRV_SHARDS_ALL)
-        return config_bad(c, NULL, "tenants", NULL, "have more than 256 shards together, with data.shards", err, err_size);
+        return config_bad(c, NULL, "tenants", NULL, "have more than 256 shards together, with data.shards", err,
+                          err_size);
     return 0;
 }
 
@@ -196,7 +200,8 @@ int config_tenants_used(const struct srv_config *c, char *err, size_t err_size)
             used = used || c->credentials[k].tenant == i;
         snprintf(key, sizeof key, "tenants[%u]", i - 1);
         if (!used)
-            return config_bad(c, NULL, key, c->tenants[i].name, "has no credential: credentials[].tenant", err, err_size);
+            return config_bad(c, NULL, key, c->tenants[i].name, "has no credential: credentials[].tenant", err,
+                              err_size);
     }
     return 0;
 }

@@ -196,8 +196,8 @@ static bool is_away(int r)
 }
 
 /* An agent and the server behind it may start together: it waits for it as its requests do. */
-int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait, struct pst_store **ret,
-                    char *err, size_t err_size)
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait,
+                    struct pst_store **ret, char *err, size_t err_size)
 {
     const struct timespec pause = {0, BACKEND_PAUSE_NS};
     uint64_t end = now_ns() + cfg->backend.timeout_ms * NSEC_PER_MSEC;
@@ -313,8 +313,9 @@ static int start_control(struct srv *srv, char *err, size_t err_size)
         .ntenants = atomic_load(&srv->ntenants),
         .audit = srv->audit,
         .export_path = cfg->export_listen,
-        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set, on_tenant_create,
-                  on_tenant_delete, on_cred_create, on_cred_delete, on_creds, on_metrics, on_turn, on_third_party},
+        .hooks = {srv, on_session_gone, on_session_revoked, on_connections, on_facts, on_tenant, on_tenant_set,
+                  on_tenant_create, on_tenant_delete, on_cred_create, on_cred_delete, on_creds, on_metrics, on_turn,
+                  on_third_party},
     };
     int r;
 
@@ -372,7 +373,8 @@ static int start_tenants(struct srv *srv, char *err, size_t err_size)
         all += t->cfg->shards;
     }
     if (r == 0 && all > SRV_SHARDS_ALL) {
-        snprintf(err, err_size, "the tenants of the configuration and of %s (tenants_file) have more than %u shards together",
+        snprintf(err, err_size,
+                 "the tenants of the configuration and of %s (tenants_file) have more than %u shards together",
                  srv->cfg->tenants_file, SRV_SHARDS_ALL);
         r = -EINVAL;
     }
@@ -411,14 +413,16 @@ int srv_files_suffice(uint64_t shards, char *err, size_t err_size)
         return -errno;
     if (l.rlim_cur >= need)
         return 0;
-    snprintf(err, err_size, "%llu open files are allowed (ulimit -n, LimitNOFILE=): at least %llu are needed, and about 4 "
-                            "for each client", (unsigned long long)l.rlim_cur, (unsigned long long)need);
+    snprintf(err, err_size,
+             "%llu open files are allowed (ulimit -n, LimitNOFILE=): at least %llu are needed, and about 4 "
+             "for each client",
+             (unsigned long long)l.rlim_cur, (unsigned long long)need);
     return -EMFILE;
 }
 
 /*
- * As many descriptors as the limit allows: each client has a few. With too few of them the libraries below fail at places
- * where they can only abort.
+ * As many descriptors as the limit allows: each client has a few. With too few of them the libraries below fail at
+ * places where they can only abort.
  */
 static int raise_limits(const struct srv_config *cfg, char *err, size_t err_size)
 {

@@ -276,8 +276,8 @@ struct srv {
     const struct srv_config *cfg;
     struct pst_store *store; /* what the tenants share: the engine, and the filters for all of them */
     /*
-     * By number; the first one is the server's own. Who goes over them holds tenants_lock, or what every change of them holds
-     * besides: limits_lock. Who has a session of one, or its place in the control server, has the tenant too.
+     * By number; the first one is the server's own. Who goes over them holds tenants_lock, or what every change of them
+     * holds besides: limits_lock. Who has a session of one, or its place in the control server, has the tenant too.
      */
     struct tenant *_Atomic tenants[SRV_TENANTS_MAX];
     pthread_rwlock_t tenants_lock;
@@ -299,8 +299,8 @@ struct srv {
 };
 
 /* The store at the bottom, by these options; an agent waits for the server behind it, if it is to. */
-int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait, struct pst_store **ret,
-                    char *err, size_t err_size);
+int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait,
+                    struct pst_store **ret, char *err, size_t err_size);
 /* tenant.c. One that is none any more is not found. Needs limits_lock, or the start. */
 struct tenant *srv_tenant_find(struct srv *srv, const char *name);
 /* With the next free number, not in the table yet, without anything of its own; m (made.h) becomes its, in any case. */

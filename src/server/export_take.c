@@ -1,4 +1,7 @@
-/* The hand-over of memory (fabric/export.h): whom the daemon believes, and what it takes. All in the thread of export.c. */
+/*
+ * The hand-over of memory (fabric/export.h): whom the daemon believes, and what it takes. All in the thread of
+ * export.c.
+ */
 #include "export.h"
 
 #include "base/err.h"

@@ -64,8 +64,8 @@ static int copy(const struct text_tenant *from, struct text_tenant *ret)
 }
 
 /* What holds of both, checked. */
-static int combine(struct tenant *t, const struct text_tenant *base, const struct text_tenant *set, struct srv_tenant *ret,
-                   char *err, size_t err_size)
+static int combine(struct tenant *t, const struct text_tenant *base, const struct text_tenant *set,
+                   struct srv_tenant *ret, char *err, size_t err_size)
 {
     struct srv_tenant now = *t->cfg;
     struct text_tenant all = {0};
@@ -181,8 +181,8 @@ static int change(struct text_tenant *set, const char *key, const char *value, c
     return 0;
 }
 
-int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const char *const *values, size_t n, bool *ret_kept,
-               char *err, size_t err_size)
+int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const char *const *values, size_t n,
+               bool *ret_kept, char *err, size_t err_size)
 {
     struct tenant *t = srv_tenant(srv, tenant);
     struct text_tenant set, old;
@@ -190,7 +190,8 @@ int limits_set(struct srv *srv, uint32_t tenant, const char *const *names, const
     int r;
 
     if (!t->id) {
-        snprintf(err, err_size, "the server's own tenant has the limits of the configuration (limits.bytes, limits.operations)");
+        snprintf(err, err_size,
+                 "the server's own tenant has the limits of the configuration (limits.bytes, limits.operations)");
         return -EOPNOTSUPP;
     }
     scoped_lock(&srv->limits_lock);
@@ -245,16 +246,19 @@ void limits_reload(struct srv *srv, const struct srv_config *again)
     srv_each_tenant(srv, t) {
         const struct text_tenant *text = t->id ? text_of(again, t->cfg->name) : NULL;
         if (text && t->made)
-            log_warn("tenant %s is in the configuration now, but was also created at run time: the daemon does not start like this",
+            log_warn("tenant %s is in the configuration now, but was also created at run time: the daemon does not "
+                     "start like this",
                      t->cfg->name);
         else if (text)
             reload_one(t, text);
         else if (t->id && !t->made)
-            log_warn("tenant %s is not in the configuration any more: it is served until the daemon is started anew", t->cfg->name);
+            log_warn("tenant %s is not in the configuration any more: it is served until the daemon is started anew",
+                     t->cfg->name);
     }
     for (unsigned i = 1; i < again->ntenants; i++)
         if (!srv_tenant_find(srv, again->tenants[i].name))
-            log_warn("tenant %s is new in the configuration: it is served when the daemon is started anew", again->tenants[i].name);
+            log_warn("tenant %s is new in the configuration: it is served when the daemon is started anew",
+                     again->tenants[i].name);
 }
 
 void limits_describe(const struct tenant *t, void (*fn)(void *arg, const char *key, const char *value), void *arg)

@@ -54,7 +54,8 @@ static int find_shards(struct srv *srv, const struct tenant *t, unsigned *ret_fi
     int r = srv_free_shards(srv, (unsigned)t->cfg->shards, ret_first);
 
     if (r < 0) {
-        snprintf(err, err_size, "tenant %s.shards: all tenants have %u shards at most, and there is no room for %llu more",
+        snprintf(err, err_size,
+                 "tenant %s.shards: all tenants have %u shards at most, and there is no room for %llu more",
                  t->cfg->name, SRV_SHARDS_ALL, (unsigned long long)t->cfg->shards);
         return r;
     }

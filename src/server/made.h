@@ -1,12 +1,13 @@
 /*
- * Tenants and credentials that are made and deleted at run time, in the words of the configuration's entries and by their
- * rules (config_rows.h). The configuration is never written: what was made is kept in tenants_file, whole or as it was
- * before.
+ * Tenants and credentials that are made and deleted at run time, in the words of the configuration's entries and by
+ * their rules (config_rows.h). The configuration is never written: what was made is kept in tenants_file, whole or as
+ * it was before.
  *
- * One change at a time (srv.change_lock). A tenant's end has two parts. First it is none any more, for the file, for who
- * comes and for who is there; then, without the lock, it is taken apart as the things of it are let go: its shards'
+ * One change at a time (srv.change_lock). A tenant's end has two parts. First it is none any more, for the file, for
+ * who comes and for who is there; then, without the lock, it is taken apart as the things of it are let go: its shards'
  * threads end, the control plane says that nobody holds a session, container or request of it (ctl_tenant_remove), and
- * only then its number, memory, domain and store go. A number or a name that is used again has nothing of the one before.
+ * only then its number, memory, domain and store go. A number or a name that is used again has nothing of the one
+ * before.
  */
 #ifndef SERVER_MADE_H
 #define SERVER_MADE_H
@@ -53,7 +54,9 @@ int made_tenant_check(const struct srv_config *cfg, struct made_tenant *m, char 
 /* has_hash: by a token that is not here any more. */
 int made_cred_check(const struct srv_config *cfg, struct made_cred *c, bool has_hash, char *err, size_t err_size);
 
-/* tenants_file.c: what was made, and limits that were set. Needs limits_lock. Whole, or as it was, also over a crash. */
+/*
+ * tenants_file.c: what was made, and limits that were set. Needs limits_lock. Whole, or as it was, also over a crash.
+ */
 int tenants_file_load(struct srv *srv, char *err, size_t err_size);
 int tenants_file_save(struct srv *srv);
 /* Says in err why not. 0 without a file. */

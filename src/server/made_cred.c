@@ -1,6 +1,6 @@
 /*
- * Credentials that come and go at run time. Of a token its SHA-256 alone is kept, in memory and in tenants_file; the text
- * is in one request or one reply.
+ * Credentials that come and go at run time. Of a token its SHA-256 alone is kept, in memory and in tenants_file; the
+ * text is in one request or one reply.
  */
 #include "made.h"
 
@@ -72,8 +72,8 @@ int made_creds_start(struct srv *srv, struct ctl_cred *creds, char *err, size_t 
         for (unsigned i = 0; r == 0 && i < cfg->ncredentials; i++)
             if (same(&creds[i], &creds[n])) {
                 snprintf(err, err_size,
-                         "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run time "
-                         "(%s, tenants_file): take one of them out",
+                         "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run "
+                         "time (%s, tenants_file): take one of them out",
                          cfg->credentials[i].name, creds[n].by_cert ? "cn" : "token", c->text.name, cfg->tenants_file);
                 r = -EEXIST;
             }

@@ -120,7 +120,8 @@ static int share_pools(struct shard *s)
     if (r == 0)
         r = share_pool(s->small, &s->regions[1]);
     if (r < 0)
-        snprintf(s->start_text, sizeof s->start_text, "transfer buffers of shard %u cannot be shared: %s", s->id, err_text(r));
+        snprintf(s->start_text, sizeof s->start_text, "transfer buffers of shard %u cannot be shared: %s", s->id,
+                 err_text(r));
     return r;
 }
 

@@ -33,8 +33,9 @@ static void tell(const struct req *r, uint64_t ns)
     const struct dp_request *dp = &r->dp;
 
     trace_end("server", true, dp->tag >> TRACE_SHIFT, r->reply.status, ns,
-              "%s of object %llu, offset %llu, %llu bytes, from %s", dp_opcode_name(dp->opcode), (unsigned long long)dp->ino,
-              (unsigned long long)dp->offset, (unsigned long long)dp->length, r->conn->peer);
+              "%s of object %llu, offset %llu, %llu bytes, from %s", dp_opcode_name(dp->opcode),
+              (unsigned long long)dp->ino, (unsigned long long)dp->offset, (unsigned long long)dp->length,
+              r->conn->peer);
 }
 
 void stats_count(struct req *r)
@@ -158,10 +159,10 @@ void stats_emit(struct srv *srv, uint32_t tenant, pst_stat_fn fn, void *user)
     fn(user, "penstock_data_bytes_out_total", "", "File bytes read by clients.", true, (double)t.bytes_out);
     fn(user, "penstock_data_bytes_exported_total", "", "Of both: in memory that clients exported.", true,
        (double)t.bytes_exported);
-    fn(user, "penstock_data_bytes_in_place_total", "", "Of these: moved by the store itself, without a copy here.", true,
-       (double)t.bytes_in_place);
-    fn(user, "penstock_data_bytes_third_total", "", "Of both: between third parties and the store that has the file.", true,
-       (double)t.bytes_third);
+    fn(user, "penstock_data_bytes_in_place_total", "", "Of these: moved by the store itself, without a copy here.",
+       true, (double)t.bytes_in_place);
+    fn(user, "penstock_data_bytes_third_total", "", "Of both: between third parties and the store that has the file.",
+       true, (double)t.bytes_third);
     if (tenant == CTL_ALL) {
         exports_count(atomic_load(&srv->exports), &nexports, &mapped);
         fn(user, "penstock_exports", "", "Memory that clients have handed over: how many pieces.", false, nexports);

@@ -78,7 +78,8 @@ int tenant_open_store(struct tenant *t, char *err, size_t err_size)
         return r;
     }
     if (t->srv->cfg->agent)
-        r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, !atomic_load(&t->srv->ready), &st, why, sizeof why);
+        r = srv_open_lowest(t->srv->cfg, k->store_opts, k->nstore_opts, !atomic_load(&t->srv->ready), &st, why,
+                            sizeof why);
     if (r == 0) {
         r = filter_view(st, (const char *const *)k->containers, k->ncontainers, !t->srv->cfg->agent, &t->store);
         if (r < 0 && t->srv->cfg->agent)

@@ -1,10 +1,10 @@
 /*
- * A tenant: what of the daemon is its alone. Nothing of it is ever handed to another one: its store (the topmost filter of
- * a stack whose bottom the tenants share), its fabric domain, its shards with their threads, endpoints and buffers. A
- * session belongs to the tenant of its credential, and only that tenant's shards take its tickets.
+ * A tenant: what of the daemon is its alone. Nothing of it is ever handed to another one: its store (the topmost filter
+ * of a stack whose bottom the tenants share), its fabric domain, its shards with their threads, endpoints and buffers.
+ * A session belongs to the tenant of its credential, and only that tenant's shards take its tickets.
  *
- * The first one, "default", is the server's own: of credentials that name no tenant, and of the token files. It sees the
- * whole store.
+ * The first one, "default", is the server's own: of credentials that name no tenant, and of the token files. It sees
+ * the whole store.
  */
 #ifndef SERVER_TENANT_H
 #define SERVER_TENANT_H

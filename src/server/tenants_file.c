@@ -47,7 +47,8 @@ static void put_hex(struct writing *w, const char *key, const uint8_t *bytes, si
 
 static int write_all(struct srv *srv, FILE *f)
 {
-    fprintf(f, "# What was made and set at run time (penstock tenant, penstock credential), beside the configuration.\n");
+    fprintf(f,
+            "# What was made and set at run time (penstock tenant, penstock credential), beside the configuration.\n");
     srv_each_tenant(srv, t) {
         struct writing w = {f, "+", t->cfg->name};
         if (!t->made || t->gone)
@@ -149,8 +150,8 @@ static int take_tenant(struct srv *srv, const char *name, const char *key, const
 
     if (is_configured(srv, name)) {
         snprintf(err, err_size,
-                 "tenant \"%s\" is in the configuration (tenants), but was also created at run time: take it out of the "
-                 "configuration, or its lines, which begin with +%s, out of this file",
+                 "tenant \"%s\" is in the configuration (tenants), but was also created at run time: take it out of "
+                 "the configuration, or its lines, which begin with +%s, out of this file",
                  name, name);
         return -EEXIST;
     }
@@ -195,8 +196,8 @@ static int take_cred(struct srv *srv, const char *name, const char *key, const c
     for (unsigned i = 0; i < srv->cfg->ncredentials; i++)
         if (!strcmp(srv->cfg->credentials[i].name, name)) {
             snprintf(err, err_size,
-                     "credential \"%s\" is in the configuration (credentials), but was also created at run time: take it "
-                     "out of the configuration, or its lines, which begin with @%s, out of this file",
+                     "credential \"%s\" is in the configuration (credentials), but was also created at run time: take "
+                     "it out of the configuration, or its lines, which begin with @%s, out of this file",
                      name, name);
             return -EEXIST;
         }

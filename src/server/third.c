@@ -1,13 +1,13 @@
 /*
- * Third parties (docs/protocol.md, section 11): the host of an agent is connected to the server itself, requests go by the
- * agent, and their bytes by that connection.
+ * Third parties (docs/protocol.md, section 11): the host of an agent is connected to the server itself, requests go by
+ * the agent, and their bytes by that connection.
  *
- * The server's side: a connection whose ticket was for a third party makes no requests. Requests of the session that asked
- * for the ticket, on the same shard, name its memory; the shard does its RMA over that connection, and after the writes of a
- * read it sends a notice there: the answer, which goes another way, may be earlier than the bytes.
+ * The server's side: a connection whose ticket was for a third party makes no requests. Requests of the session that
+ * asked for the ticket, on the same shard, name its memory; the shard does its RMA over that connection, and after the
+ * writes of a read it sends a notice there: the answer, which goes another way, may be earlier than the bytes.
  *
- * The agent's side: it asks for tickets on behalf of its clients, gives each way a number of its own, and passes requests
- * on (struct pst_far) only for the session that a way was made for.
+ * The agent's side: it asks for tickets on behalf of its clients, gives each way a number of its own, and passes
+ * requests on (struct pst_far) only for the session that a way was made for.
  */
 #include "data.h"
 

@@ -1,8 +1,8 @@
 /*
- * Turns: the scheduler (qos/qos.h) between the requests of several tenants and the store. A request has its buffers and,
- * of a write, its bytes when it asks; what it holds meanwhile is its own tenant's. Its turn ends when the store has
- * answered, whether or not the client takes the answer. So who does not read, or does not send what he announced, holds
- * nothing of others.
+ * Turns: the scheduler (qos/qos.h) between the requests of several tenants and the store. A request has its buffers
+ * and, of a write, its bytes when it asks; what it holds meanwhile is its own tenant's. Its turn ends when the store
+ * has answered, whether or not the client takes the answer. So who does not read, or does not send what he announced,
+ * holds nothing of others.
  *
  * Without limits and with a single tenant there are no turns at all.
  */

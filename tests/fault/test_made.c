@@ -1,6 +1,7 @@
 /*
  * Tenants that come and go while the daemon runs: what one had is of no use to the next of its name and number, what it
- * holds goes, and who is beside it notices nothing. With the argument `agent` the daemon is one, with a server behind it.
+ * holds goes, and who is beside it notices nothing. With the argument `agent` the daemon is one, with a server behind
+ * it.
  */
 #include "raw_daemon.h"
 
@@ -98,6 +99,34 @@ static double refused_of(const char *tenant, const char *reason)
     return metric(name);
 }
 
+/* Her connection, her session and her token are at an end. */
+static void eve_is_gone(struct raw *was, struct raw_conn *k, const struct dp_request *r, uint64_t file,
+                        const char *old_token)
+{
+    struct raw again;
+    struct cap own;
+
+    assert_int_equal(raw_call(k, r), -ENOTCONN);
+    assert_int_equal(raw_grant(was, file, CAP_READ, 0, 0, 0, &own, NULL), -ESTALE);
+    assert_int_equal(raw_open(&again, addr, old_token, "p", "c"), -EACCES);
+    raw_close(&again);
+    assert_int_equal(raw_tenant_delete(&alice, "eve"), -ENOENT);
+}
+
+static void her_data_is_there(struct raw *is, struct raw_conn *k, uint64_t file)
+{
+    struct dp_request r;
+    struct cap own;
+    uint64_t number;
+
+    assert_int_equal(raw_create(is, "eves", &number, &own), 0);
+    assert_int_equal(number, file);
+    assert_int_equal(raw_bind(k, 0, &own), 0);
+    r = raw_io(k, DP_READ, 0, file, 0, 4096, 0);
+    assert_int_equal(raw_call(k, &r), 0);
+    assert_true(all(k->mem, 4096, 'e'));
+}
+
 static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **state)
 {
     uint8_t client[16], ticket[48];
@@ -106,7 +135,7 @@ static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **stat
     struct raw_conn kw, ki, k;
     struct dp_request r;
     struct cap cap, own;
-    uint64_t file, other;
+    uint64_t file;
     size_t len;
     int before = shard_threads();
     (void)state;
@@ -129,11 +158,7 @@ static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **stat
 
     assert_int_equal(raw_tenant_delete(&alice, "eve"), 0);
     assert_int_equal(shard_threads(), before);
-    assert_int_equal(raw_call(&kw, &r), -ENOTCONN);
-    assert_int_equal(raw_grant(&was, file, CAP_READ, 0, 0, 0, &own, NULL), -ESTALE);
-    assert_int_equal(raw_open(&again, addr, old_token, "p", "c"), -EACCES);
-    raw_close(&again);
-    assert_int_equal(raw_tenant_delete(&alice, "eve"), -ENOENT);
+    eve_is_gone(&was, &kw, &r, file, old_token);
 
     /* The same name, the same number, the same shard: another tenant. */
     assert_int_equal(create(&alice, "eve", NULL), 0);
@@ -153,13 +178,7 @@ static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **stat
     /* A reply that the old one's client was given is none of the new one's, even if it calls itself by the same id. */
     assert_int_equal(raw_mkdir(&is, "once", 3, 1, 1), 0);
     assert_int_equal(raw_rmdir(&is, "once"), 0);
-    /* The data is there. */
-    assert_int_equal(raw_create(&is, "eves", &other, &own), 0);
-    assert_int_equal(other, file);
-    assert_int_equal(raw_bind(&ki, 0, &own), 0);
-    r = raw_io(&ki, DP_READ, 0, file, 0, 4096, 0);
-    assert_int_equal(raw_call(&ki, &r), 0);
-    assert_true(all(ki.mem, 4096, 'e'));
+    her_data_is_there(&is, &ki, file);
     raw_disconnect(&kw);
     raw_disconnect(&ki);
     assert_int_equal(raw_tenant_delete(&alice, "eve"), 0);
@@ -267,7 +286,8 @@ static void what_is_wrong_of_a_credential_is_refused_by_its_name(void **state)
     refuse_cred("bert", "tenant=bert", NULL, "", -EEXIST, "there is a credential");
     refuse_cred("other", "tenant=bert", "cn=bert", "", -EEXIST, "another one has this cn");
     refuse_cred("carl", "tenant=carl", NULL, "", -ENOENT, "no such tenant");
-    refuse_cred("carl", "tenant=default", "admin=true", "", -EOPNOTSUPP, "server's own tenant are in the configuration");
+    refuse_cred("carl", "tenant=default", "admin=true", "", -EOPNOTSUPP,
+                "server's own tenant are in the configuration");
     refuse_cred("carl", "uid=1", NULL, "", -EINVAL, "carl.tenant: is missing");
     refuse_cred("carl", "tenant=bert", "uid=x", "", -EINVAL, "uid: \"x\": must be a numeric id");
     refuse_cred("carl", "tenant=bert", "admin=perhaps", "", -EINVAL, "admin");

@@ -16,7 +16,8 @@
 
 _Thread_local char raw_said[400];
 
-int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d, ProtobufCMessage **ret)
+int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d,
+            ProtobufCMessage **ret)
 {
     size_t n = protobuf_c_message_get_packed_size(in);
     cleanup_free uint8_t *buf = malloc(n + 1);
@@ -88,7 +89,8 @@ int raw_open(struct raw *c, const char *addr, const char *token, const char *poo
     return raw_open_as(c, addr, token, pool, cont, id);
 }
 
-int raw_open_as(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont, const uint8_t client[16])
+int raw_open_as(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont,
+                const uint8_t client[16])
 {
     struct rpc_channel_config cfg = {.addr = addr};
     char err[200];

@@ -25,16 +25,19 @@ struct raw {
 
 extern _Thread_local char raw_said[400]; /* what the last call that failed was told */
 /* One call: -errno, or a message to be freed. */
-int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d, ProtobufCMessage **ret);
+int raw_rpc(struct raw *c, const char *path, const ProtobufCMessage *in, const ProtobufCMessageDescriptor *d,
+            ProtobufCMessage **ret);
 /* Opens a session with the token, and the container. 0 or -errno. */
 int raw_open(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont);
 /* The same as this client, whose reply records it may try to meet. */
-int raw_open_as(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont, const uint8_t client[16]);
+int raw_open_as(struct raw *c, const char *addr, const char *token, const char *pool, const char *cont,
+                const uint8_t client[16]);
 void raw_close(struct raw *c);
 /* Tenants and credentials at run time; settings: "key=value", the last one NULL. token: "": one is made, and told. */
 int raw_tenant_create(struct raw *c, const char *name, const char *const *settings);
 int raw_tenant_delete(struct raw *c, const char *name);
-int raw_cred_create(struct raw *c, const char *name, const char *const *settings, const char *token, char ret_token[600]);
+int raw_cred_create(struct raw *c, const char *name, const char *const *settings, const char *token,
+                    char ret_token[600]);
 int raw_cred_delete(struct raw *c, const char *name);
 int raw_end_session(struct raw *c);
 /* Creates a file in the root and opens it for both; the capability is for all of it. */

@@ -69,7 +69,8 @@ int raw_tenant_delete(struct raw *c, const char *name)
     return r;
 }
 
-int raw_cred_create(struct raw *c, const char *name, const char *const *settings, const char *token, char ret_token[600])
+int raw_cred_create(struct raw *c, const char *name, const char *const *settings, const char *token,
+                    char ret_token[600])
 {
     PB(AdminHeader) h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     PB(CredentialCreateRequest) q = PENSTOCK__V1__CREDENTIAL_CREATE_REQUEST__INIT;
@@ -84,7 +85,8 @@ int raw_cred_create(struct raw *c, const char *name, const char *const *settings
     q.settings = s.at;
     q.n_settings = s.n;
     q.token = (char *)token;
-    r = raw_rpc(c, TENANTS "CreateCredential", &q.base, &penstock__v1__credential_create_reply__descriptor, (ProtobufCMessage **)&a);
+    r = raw_rpc(c, TENANTS "CreateCredential", &q.base, &penstock__v1__credential_create_reply__descriptor,
+                (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
     snprintf(ret_token, 600, "%s", a->token);

@@ -251,8 +251,9 @@ void dev_drive_polled(struct uroce_device *dev)
  */
 static _Noreturn void end_program(void)
 {
-    static const char line[] = "uroce: a signal handler (or exit in one) has made a call that needs the device in whose "
-                               "midst it has interrupted the program: the program ends\n";
+    static const char line[] =
+        "uroce: a signal handler (or exit in one) has made a call that needs the device in whose midst it has "
+        "interrupted the program: the program ends\n";
     if (write(STDERR_FILENO, line, sizeof line - 1) < 0) /* no other output: that may have been interrupted too */
         _exit(EXIT_FAILURE);
     _exit(EXIT_FAILURE);

@@ -106,7 +106,9 @@ static bool go_on(struct dev_tx_scratch *s, const struct qp_tx *t, int i)
     struct packet *p = &s->pkt[i];
     if (!before->whole || before->moved)
         return false;
-    /* Piece by piece, and not from the one before: a processor waits for a copy of what it has just written in parts. */
+    /*
+     * Piece by piece, and not from the one before: a processor waits for a copy of what it has just written in parts.
+     */
     p->whole = true;
     p->moved = false;
     p->like = before->like;

@@ -1,6 +1,6 @@
 /*
- * Memory that a queue hands over to a daemon of the same machine (fabric/export.h): its arena, and regions that are memfds.
- * Requests then name (export, offset), and the daemon's own process places the bytes.
+ * Memory that a queue hands over to a daemon of the same machine (fabric/export.h): its arena, and regions that are
+ * memfds. Requests then name (export, offset), and the daemon's own process places the bytes.
  *
  *   OFF -> HELLO -> GIVEN -> UP -> ENDING -> OFF        each can fall back to OFF: the daemon closed the connection
  *
@@ -112,7 +112,8 @@ static int say_hello(struct rqueue *q, struct rexport *e)
     rng_secret(e->talk.client_nonce, sizeof e->talk.client_nonce);
     memcpy(h.session, e->talk.session, sizeof h.session);
     memcpy(h.nonce, e->talk.client_nonce, sizeof h.nonce);
-    if (send(e->fd, &h, sizeof h, MSG_NOSIGNAL) != sizeof h || epoll_ctl(q->export_epoll, EPOLL_CTL_ADD, e->fd, &ev) < 0) {
+    if (send(e->fd, &h, sizeof h, MSG_NOSIGNAL) != sizeof h ||
+        epoll_ctl(q->export_epoll, EPOLL_CTL_ADD, e->fd, &ev) < 0) {
         r = -errno;
         close(e->fd);
         e->fd = -1;

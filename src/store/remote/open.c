@@ -62,7 +62,8 @@ static int parse_client(const char *s, struct session_config *ret)
 
 static int parse_placement(const char *s, enum remote_placement *ret)
 {
-    static const char *const names[] = {[PLACE_AUTO] = "auto", [PLACE_EXPORTED] = "exported", [PLACE_CROSSING] = "crossing",
+    static const char *const names[] = {[PLACE_AUTO] = "auto", [PLACE_EXPORTED] = "exported",
+                                        [PLACE_CROSSING] = "crossing",
                                         [PLACE_THIRD] = "third-party"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -248,8 +249,8 @@ static int may_speak_for_others(struct remote *r, char *err, size_t err_size)
 }
 
 /*
- * Loading libfabric takes longer than all the rest, and many a client never moves data: it waits for the first operation,
- * unless something was required of it.
+ * Loading libfabric takes longer than all the rest, and many a client never moves data: it waits for the first
+ * operation, unless something was required of it.
  */
 static int open_parts(struct remote *r, const struct options *o, char *err, size_t err_size)
 {
@@ -265,7 +266,8 @@ static int open_parts(struct remote *r, const struct options *o, char *err, size
     if (e == 0 && o->origin)
         e = may_speak_for_others(r, err, err_size);
     if (e == 0)
-        e = o->require_rdma || o->provider ? remote_way(r, &way, err, err_size) : choose_provider(r, false, err, err_size);
+        e = o->require_rdma || o->provider ? remote_way(r, &way, err, err_size)
+                                           : choose_provider(r, false, err, err_size);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return e;
 }
@@ -300,8 +302,10 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
     list_init(&r->queues);
     e = open_parts(r, &o, err, err_size);
     if (e == 0 && r->placement == PLACE_EXPORTED && !remote_takes_exports(r)) {
-        snprintf(err, err_size, "%s takes no memory that this process could hand over (placement=exported; data.export_listen "
-                                "of a daemon on the same machine)", addr);
+        snprintf(err, err_size,
+                 "%s takes no memory that this process could hand over (placement=exported; data.export_listen "
+                 "of a daemon on the same machine)",
+                 addr);
         e = -ENOTSUP;
     }
     if (e == 0 && r->placement == PLACE_THIRD && !session_offers_third(r->session)) {
@@ -392,10 +396,11 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
     fn(user, "data.verbs", f->verbs);
     fn(user, "data.placement",
        atomic_load(&r->exported_bytes) ? "exported: the daemon's process places the bytes in this one's memory"
-       : atomic_load(&r->third_bytes)  ? (f->rdma ? "third-party: by RDMA between this machine and the server behind the agent"
-                                                                 : "third-party: this process and the server behind the agent, each what it receives")
-       : f->rdma        ? "crossing: by RDMA"
-                                       : "crossing: this process places what it reads, the daemon what it writes");
+       : atomic_load(&r->third_bytes)
+           ? (f->rdma ? "third-party: by RDMA between this machine and the server behind the agent"
+                      : "third-party: this process and the server behind the agent, each what it receives")
+       : f->rdma ? "crossing: by RDMA"
+                 : "crossing: this process places what it reads, the daemon what it writes");
 }
 
 static uint64_t remote_history(struct pst_store *st)
@@ -426,8 +431,10 @@ static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
         {"remote_timed_out_total", "Operations that got no answer in time", &r->timed_out},
         {"remote_copied_bytes_total", "Bytes that went through the arena", &r->copied_bytes},
         {"remote_direct_bytes_total", "Bytes moved in registered memory without a copy", &r->direct_bytes},
-        {"remote_exported_bytes_total", "Bytes placed by the daemon in memory that was handed to it", &r->exported_bytes},
-        {"remote_third_bytes_total", "Bytes moved between this client and the server behind its agent", &r->third_bytes},
+        {"remote_exported_bytes_total", "Bytes placed by the daemon in memory that was handed to it",
+         &r->exported_bytes},
+        {"remote_third_bytes_total", "Bytes moved between this client and the server behind its agent",
+         &r->third_bytes},
         {"remote_far_bytes_total", "Bytes moved between clients of this agent and its server", &r->far_bytes},
         {"remote_connects_total", "Data connections made", &r->connects},
     };

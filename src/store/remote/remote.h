@@ -44,8 +44,8 @@
 #define RETRY_MAX_NS NSEC_PER_SEC
 
 /*
- * Where the bytes of requests are placed: in memory that is handed over, by the daemon; over the data connection; or over a
- * connection of one's own to the server behind an agent.
+ * Where the bytes of requests are placed: in memory that is handed over, by the daemon; over the data connection; or
+ * over a connection of one's own to the server behind an agent.
  */
 enum remote_placement { PLACE_AUTO, PLACE_EXPORTED, PLACE_CROSSING, PLACE_THIRD };
 
@@ -70,7 +70,8 @@ struct remote {
     struct list queues; /* struct rqueue.link */
     uint32_t nqueues_made;
     _Atomic uint64_t last_cap_id;
-    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, exported_bytes, third_bytes, far_bytes, connects;
+    _Atomic uint64_t requests, retried, timed_out, copied_bytes, direct_bytes, exported_bytes, third_bytes, far_bytes,
+        connects;
 };
 
 /* ---- containers and objects ---- */
@@ -133,7 +134,9 @@ int remote_attr(const PB(Attr) *in, struct pst_attr *ret); /* -EBADMSG */
 int remote_may_walk(struct pst_cont *c, const struct pst_ctx *ctx);
 /* To where it led. */
 void remote_walked(const struct pst_ctx *ctx, const PB(NamespaceReply) *reply);
-/* A name with the way to it before it, as the protocol has them: "a/b/name". The text is in buf where there is a way. */
+/*
+ * A name with the way to it before it, as the protocol has them: "a/b/name". The text is in buf where there is a way.
+ */
 ProtobufCBinaryData remote_path(const struct pst_ctx *ctx, const char *name, uint8_t buf[REMOTE_PATH_MAX]);
 /* One request: fills in header and container, calls. c->req and its member are the caller's. */
 /* ctx NULL: the session's own user, and no id. */
@@ -157,14 +160,20 @@ void remote_objects_done(struct rcont *rc);
  */
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
                uint8_t *ret_cap, size_t *ret_len);
-/* The server has refused a request with these rights, because what gave them was revoked: the next open gives them anew. */
+/*
+ * The server has refused a request with these rights, because what gave them was revoked: the next open gives them
+ * anew.
+ */
 void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights);
 
 /* Changes that are not durable yet (unsynced.h). The first two: one was answered under this history. */
 void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);
-void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history, uint32_t flags);
+void remote_named(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino, uint64_t history,
+                  uint32_t flags);
 uint64_t remote_mark(struct rcont *rc);
-/* A sync that was sent at this mark succeeded: 0, or -EIO: it does not make durable what was lost. ino 0: one of all. */
+/*
+ * A sync that was sent at this mark succeeded: 0, or -EIO: it does not make durable what was lost. ino 0: one of all.
+ */
 int remote_synced(struct rcont *rc, uint64_t ino, uint64_t mark, uint64_t history);
 /* An object was found under a name. */
 void remote_found(struct rcont *rc, uint64_t dir, ProtobufCBinaryData name, uint64_t ino);
@@ -240,7 +249,9 @@ uint32_t remote_queue_spread(struct pst_queue *q);
 /* export.c */
 bool remote_wants_shared(const struct pst_store *st);
 bool remote_takes_exports(struct remote *r);
-/* Peers on this machine map memfds that are registered, or will, as far as can be said before the transport is loaded. */
+/*
+ * Peers on this machine map memfds that are registered, or will, as far as can be said before the transport is loaded.
+ */
 bool remote_shares(struct remote *r);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * The audit log: who came, what was granted, what was refused, what administrators did. A line of JSON for each event:
  *
- *   {"time":"2026-01-31T12:00:00.000001Z","event":"session_open","tenant":"t","credential":"c","peer":"...","what":"mount"}
+ *   {"time":"2026-01-31T12:00:00.000001Z","event":"session_open","tenant":"t","credential":"c","peer":"...",
+ *    "what":"mount"}
  *
- * To put a line never waits: a thread writes, within a few milliseconds and all that came meanwhile at once. What does not
- * fit in the buffer, or cannot be written (a full disk), is dropped and counted; the next line that gets through is
+ * To put a line never waits: a thread writes, within a few milliseconds and all that came meanwhile at once. What does
+ * not fit in the buffer, or cannot be written (a full disk), is dropped and counted; the next line that gets through is
  * preceded by one that says how many are missing.
  */
 #ifndef CONTROL_AUDIT_H

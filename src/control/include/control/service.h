@@ -27,7 +27,9 @@ struct ctl_endpoint;
 struct ctl_tenant {
     char name[SESS_NAME_MAX + 1];
     uint32_t number;      /* below SESS_TENANTS_MAX. 0 in ctl_config.tenants: where it stands there */
-    /* Of one that was made at run time: random, so that a later one of the same name has nothing of its reply records. */
+    /*
+     * Of one that was made at run time: random, so that a later one of the same name has nothing of its reply records.
+     */
     uint8_t life[16];
     struct pst_store *st; /* borrowed */
     uint32_t sessions;    /* at once; 0: no limit of its own */
@@ -83,8 +85,9 @@ struct ctl_connection {
     uint64_t bytes_exported; /* of these: placed in memory that the client exported */
     uint64_t bytes_third;    /* of these: between a third party and the store that has the file */
     /*
-     * "exported": by this daemon in the client's memory; "third-party": over a connection between the client and the store
-     * behind this daemon, or, seen from that one, between it and a client of the agent; "crossing": over the connection
+     * "exported": by this daemon in the client's memory; "third-party": over a connection between the client and the
+     * store behind this daemon, or, seen from that one, between it and a client of the agent; "crossing": over the
+     * connection
      */
     const char *placement;
 };
@@ -102,23 +105,23 @@ struct ctl_hooks {
     /* What a tenant is configured to be; without secrets. */
     void (*tenant)(void *user, uint32_t tenant, void (*fn)(void *arg, const char *key, const char *value), void *arg);
     /* Other limits for it: 0, or -errno and a line for people in err. ret_kept: they hold after a restart too. */
-    int (*tenant_set)(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
-                      char *err, size_t err_size);
+    int (*tenant_set)(void *user, uint32_t tenant, const char *const *keys, const char *const *values, size_t n,
+                      bool *ret_kept, char *err, size_t err_size);
     /* Tenants and credentials that come and go at run time: as tenant_set. ret_n: sessions that have ended by it. */
-    int (*tenant_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n, bool *ret_kept,
-                         char *err, size_t err_size);
+    int (*tenant_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n,
+                         bool *ret_kept, char *err, size_t err_size);
     int (*tenant_delete)(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size);
     /* token "": one is made, into ret_token. */
-    int (*cred_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n, const char *token,
-                       char ret_token[CTL_TOKEN_MAX], bool *ret_kept, char *err, size_t err_size);
+    int (*cred_create)(void *user, const char *name, const char *const *keys, const char *const *values, size_t n,
+                       const char *token, char ret_token[CTL_TOKEN_MAX], bool *ret_kept, char *err, size_t err_size);
     int (*cred_delete)(void *user, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size);
     void (*creds)(void *user, void (*fn)(void *arg, const struct ctl_cred_info *c), void *arg);
     void (*metrics)(void *user, uint32_t tenant, pst_stat_fn fn, void *arg); /* CTL_ALL: of all together */
     /* A namespace request of this tenant's comes: when may it go? Not later than now_ns is now. Asked once for each. */
     uint64_t (*turn)(void *user, uint32_t tenant);
     /*
-     * A client wants to be reached by the store behind this daemon itself, for requests by this shard; ret->number is what
-     * its requests name. Waits for that store.
+     * A client wants to be reached by the store behind this daemon itself, for requests by this shard; ret->number is
+     * what its requests name. Waits for that store.
      */
     int (*third_party)(void *user, uint32_t tenant, const uint8_t session[SESS_ID_BYTES], uint32_t shard,
                        struct pst_third *ret);
@@ -161,8 +164,8 @@ int ctl_tenant_add(struct ctl_server *s, uint32_t number, const struct ctl_tenan
 /* From now on: its credentials are none, there are no new sessions of it, and the others (how many) have ended. */
 uint32_t ctl_tenant_end(struct ctl_server *s, uint32_t number);
 /*
- * After that: waits until nobody uses anything of it any more, and empties its place. False: somebody did until the deadline
- * (now_ns's clock), or the server stops: the place stays taken, and all that the tenant has must stay too.
+ * After that: waits until nobody uses anything of it any more, and empties its place. False: somebody did until the
+ * deadline (now_ns's clock), or the server stops: the place stays taken, and all that the tenant has must stay too.
  */
 bool ctl_tenant_remove(struct ctl_server *s, uint32_t number, uint64_t deadline_ns);
 /* 0 and an id; -EEXIST: another has the certificate or the token, unless that is allowed; -ENOMEM. */
@@ -203,8 +206,9 @@ void ctl_refuse(struct ctl_server *s, enum refusal r);
 /* The living session with this id (counted, sess_put); NULL, and a refusal is counted. */
 struct sess *ctl_session_find(struct ctl_server *s, const uint8_t id[SESS_ID_BYTES]);
 /*
- * The figures of the control plane, the store and the hooks, of one tenant. CTL_ALL: of the whole server, for the Prometheus
- * page and its administrators; where there are several tenants also each one's, as penstock_tenant_NAME{tenant="..."}.
+ * The figures of the control plane, the store and the hooks, of one tenant. CTL_ALL: of the whole server, for the
+ * Prometheus page and its administrators; where there are several tenants also each one's, as
+ * penstock_tenant_NAME{tenant="..."}.
  */
 void ctl_metrics(struct ctl_server *s, uint32_t tenant, pst_stat_fn fn, void *arg);
 

@@ -50,7 +50,7 @@ enum refusal {
     REFUSE_EXPORT_MEMORY,  /* memory of a kind or size that is not taken */
     REFUSE_EXPORT_UNKNOWN, /* data plane: exported memory that the session does not have (any more) */
     REFUSE_EXPORT_RANGE,   /* data plane: bytes outside of it */
-    REFUSE_THIRD_UNKNOWN,  /* data plane: memory by a third party's connection that the session does not have (any more) */
+    REFUSE_THIRD_UNKNOWN,  /* data plane: memory by a third party's connection that the session has not (any more) */
     REFUSE_THIRD_MESSAGE,  /* data plane: a request by such a connection, which may make none */
     REFUSE_OVERTAKEN,      /* a request of which a later try was seen (control/once.h) */
     REFUSALS,
@@ -198,8 +198,8 @@ int sess_ticket_use(struct sess_table *t, const void *ticket, size_t len, uint32
                     struct sess **ret);
 
 /*
- * Of a connection of a third party: whose memory requests of this session may name, by its number. owner: for whom, in the
- * words of who asks. Numbers are never 0, nor used twice.
+ * Of a connection of a third party: whose memory requests of this session may name, by its number. owner: for whom, in
+ * the words of who asks. Numbers are never 0, nor used twice.
  */
 struct sess_third {
     uint64_t number, owner; /* 0: an ordinary connection */
@@ -215,8 +215,8 @@ int sess_ticket_take(struct sess_table *t, const void *ticket, size_t len, uint3
 void sess_refuse(struct sess_table *t, enum refusal r);
 uint64_t sess_refused(const struct sess_table *t, enum refusal r);
 /*
- * On whose behalf this thread works from here on: refusals that it counts are that tenant's as well. 0 to begin with, and
- * for what no session has been found of. Counted for the first SESS_TENANTS_MAX ones.
+ * On whose behalf this thread works from here on: refusals that it counts are that tenant's as well. 0 to begin with,
+ * and for what no session has been found of. Counted for the first SESS_TENANTS_MAX ones.
  */
 #define SESS_TENANTS_MAX 256u
 void sess_on_behalf(uint32_t tenant);

@@ -37,8 +37,9 @@
 
 struct fab_config {
     /*
-     * "tcp", "net", "verbs", ...; "uroce": verbs, on the drop-in verbs libraries of uroce instead of the system's, which a
-     * process can only have if it has not loaded the system's before. NULL or "auto": verbs if a device is there, else tcp.
+     * "tcp", "net", "verbs", ...; "uroce": verbs, on the drop-in verbs libraries of uroce instead of the system's,
+     * which a process can only have if it has not loaded the system's before. NULL or "auto": verbs if a device is
+     * there, else tcp.
      */
     const char *provider;
     const char *device; /* libfabric's domain name ("mlx5_0", "uroce0", "eth0"); NULL: the first one */

@@ -347,8 +347,8 @@ void port_shm_look(struct port *p);
  */
 int port_shm_share(struct port *p, int memfd, const void *base, size_t len);
 /*
- * 1: the peer has shown that the kernel lets it read all of this process's memory, so that sharing any gives it no right;
- * 0: it has not; -EAGAIN: nothing is known yet.
+ * 1: the peer has shown that the kernel lets it read all of this process's memory, so that sharing any gives it no
+ * right; 0: it has not; -EAGAIN: nothing is known yet.
  */
 int port_shm_shown(const struct port *p);
 /* That memory is about to go. The peer lets go of it when it next receives. */
