@@ -155,6 +155,10 @@ static int take_tenant(struct srv *srv, const char *name, const char *key, const
                  name, name);
         return -EEXIST;
     }
+    if (t && !m) {
+        snprintf(err, err_size, "tenant \"%s\" is the server's own", name);
+        return -EINVAL;
+    }
     if (t)
         return made_tenant_key(&m->text, key, value, err, err_size);
     if (strcmp(key, "id"))
