@@ -3,6 +3,7 @@
 
 #include "base/crypto.h"
 #include "base/err.h"
+#include "base/open.h"
 #include "control/tls.h"
 
 #include <ctype.h>
@@ -85,11 +86,15 @@ int session_net_call(struct session *s, const char *path, const ProtobufCMessage
 
 static int read_token(const char *file, char *ret, size_t size)
 {
-    FILE *f = fopen(file, "re");
+    int fd = open_setting(file);
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     size_t n;
 
-    if (!f)
-        return -errno;
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
+        return fd < 0 ? fd : -ENOMEM;
+    }
     n = fread(ret, 1, size - 1, f);
     fclose(f);
     while (n && isspace((unsigned char)ret[n - 1]))

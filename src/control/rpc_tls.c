@@ -32,7 +32,7 @@ static void pems_done(struct pems *p)
 
 static int read_pem(const char *path, char **ret, char *err, size_t err_size)
 {
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused, not waited for */
     struct stat st;
     char *buf;
     size_t n = 0;

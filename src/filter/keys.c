@@ -2,6 +2,7 @@
 
 #include "base/crypto.h"
 #include "base/err.h"
+#include "base/open.h"
 #include "base/rng.h"
 
 #include <ctype.h>
@@ -101,12 +102,12 @@ static int64_t read_text(int fd, uint8_t text[KEY_TEXT_MAX])
 
 static int64_t from_file(const char *path, uint8_t text[KEY_TEXT_MAX], char *err, size_t err_size)
 {
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cleanup_close int fd = open_setting(path);
     struct stat st;
     int64_t n;
 
     if (fd < 0 || fstat(fd, &st) < 0) {
-        int e = -errno;
+        int e = fd < 0 ? fd : -errno;
         snprintf(err, err_size, "key file %.100s: %s", path, err_text(e));
         return e;
     }

@@ -3,6 +3,7 @@
 #include "made.h"
 
 #include "base/err.h"
+#include "base/open.h"
 #include "control/tls.h"
 #include "filter/filter.h"
 
@@ -230,12 +231,12 @@ static int open_store(struct srv *srv, char *err, size_t err_size)
 
 static int read_token(const char *path, char *ret, size_t size, char *err, size_t err_size)
 {
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cleanup_close int fd = open_setting(path);
     struct stat st;
     ssize_t n;
 
     if (fd < 0 || fstat(fd, &st) < 0) {
-        int e = -errno;
+        int e = fd < 0 ? fd : -errno;
         snprintf(err, err_size, "token file %s: %s", path, err_text(e));
         return e;
     }

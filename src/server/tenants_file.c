@@ -11,6 +11,7 @@
 #include "data.h"
 #include "made.h"
 
+#include "base/crypto.h"
 #include "base/err.h"
 
 #include <ctype.h>
@@ -68,7 +69,9 @@ static int write_all(struct srv *srv, FILE *f)
         if (!t->gone)
             limits_each_set(t, put, &w);
     }
-    return ferror(f) || fflush(f) || fsync(fileno(f)) ? -EIO : 0;
+    if (fflush(f) || fsync(fileno(f)))
+        return -errno;
+    return ferror(f) ? -EIO : 0;
 }
 
 int tenants_file_save(struct srv *srv)
@@ -284,6 +287,31 @@ static int read_file(struct srv *srv, char *err, size_t err_size)
     return r;
 }
 
+/* A token or an id that two have: only by hand can that come about. */
+static int check_twins(struct srv *srv, char *err, size_t err_size)
+{
+    list_for_each (it, &srv->creds) {
+        const struct made_cred *c = list_entry(it, struct made_cred, link);
+        for (struct list *l = it->next; l != &srv->creds; l = l->next) {
+            const struct made_cred *k = list_entry(l, struct made_cred, link);
+            if (c->text.cn && k->text.cn ? strcmp(c->text.cn, k->text.cn) != 0
+                                         : c->text.cn || k->text.cn ||
+                                               !pst_equal_ct(c->token_hash, k->token_hash, sizeof c->token_hash))
+                continue;
+            snprintf(err, err_size, "credentials \"%s\" and \"%s\" have the same %s", c->text.name, k->text.name,
+                     c->text.cn ? "cn" : "token");
+            return -EEXIST;
+        }
+    }
+    srv_each_tenant(srv, t)
+        srv_each_tenant(srv, x)
+            if (t != x && t->made && x->made && !memcmp(t->made->life, x->made->life, sizeof t->made->life)) {
+                snprintf(err, err_size, "tenants \"%s\" and \"%s\" have the same id", t->cfg->name, x->cfg->name);
+                return -EEXIST;
+            }
+    return 0;
+}
+
 /* What is wrong with all lines of one together. */
 static int check_all(struct srv *srv, char *err, size_t err_size)
 {
@@ -309,6 +337,8 @@ static int check_all(struct srv *srv, char *err, size_t err_size)
             made_cred_free(c);
         }
     }
+    if (r == 0)
+        r = check_twins(srv, why, sizeof why);
     if (r < 0)
         snprintf(err, err_size, "%s (tenants_file): %s", srv->cfg->tenants_file, why);
     return r;

@@ -218,12 +218,33 @@ done <<'LINES'
 +
 anna weight
 LINES
+twin() { # TEXT: what the lines of standard input have in common with others' of the file
+    { cat "$T/kept.good"; cat; } >"$T/kept"
+    bad "$1" 1 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
+}
+twin 'credentials "anna" and "twin" have the same token' <<TWIN
+@twin tenant bert
+@twin uid 1
+@twin gid 1
+$(sed -n 's/^@anna token_hash/@twin token_hash/p' "$T/kept.good")
+TWIN
+twin 'tenants "anna" and "twin" have the same id' <<TWIN
+$(sed -n 's/^+anna id/+twin id/p' "$T/kept.good")
++twin containers pb/*
++twin buffer_memory 16M
+TWIN
 cp "$T/kept.good" "$T/kept"
 chmod 660 "$T/kept"
 bad "may be written by others" 1 "$PENSTOCK" serve --config "$T/penstock.yaml" --listen 127.0.0.1:0 --metrics off
 chmod 600 "$T/kept"
 serve --config "$T/penstock.yaml"
 as anna ls "$SERVER/pa/c" >/dev/null
+
+say "a key file that nobody writes to is not waited for without end"
+mkfifo -m 600 "$T/nobody"
+bad "nobody" 1 tenant create carl 'containers=pb/*' buffer_memory=16M "filters=crypt:key_file=$T/nobody"
+tenant create carl 'containers=pb/*' buffer_memory=16M >/dev/null
+tenant delete carl >/dev/null
 drain
 
 /usr/bin/python3 - "$T/audit.log" <<'PY'
