@@ -85,8 +85,9 @@ static int choose(const struct fab_lib *lib, const struct fab_config *cfg, const
         r = try_provider(lib, "tcp", cfg->device, ret);
     if (r == -ENODEV && want && is_rdma(want) && !strcmp(fab_verbs_name(), "uroce"))
         snprintf(err, size,
-                 "verbs on uroce is not usable here (device: %s): libfabric's verbs needs an address that is not "
-                 "loopback; `uroce doctor` says what else may be in the way; or set provider = tcp",
+                 "verbs on uroce is not usable here (device: %s): a line before this says why, if the device cannot "
+                 "be opened; libfabric's verbs needs an address that is not loopback; `uroce doctor` says what else "
+                 "may be in the way; or set provider = tcp",
                  device);
     else if (r == -ENODEV && want)
         snprintf(err, size,

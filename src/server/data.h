@@ -42,7 +42,7 @@ struct shard {
     bool running;
     sem_t started; /* after the thread has opened all, or failed */
     int start_err;
-    char start_text[200];
+    char start_text[400];
 
     struct fab_shard *fab;
     struct pst_queue *queue;

@@ -57,6 +57,20 @@ static int advertise(struct ctl_endpoint *ep, const char *host)
     return 0;
 }
 
+/* Why the shard has no data address. */
+static void tell_no_address(struct shard *s, int r)
+{
+    const struct fab_info *f = fab_info(s->tenant->fab);
+    const char *hint = "";
+
+    /* The default is the control plane's host, which is often loopback, and UROCE_ADDRESS often is not. */
+    if ((r == -ENODEV || r == -EADDRNOTAVAIL) && f->rdma && !strcmp(f->verbs, "uroce"))
+        hint = ": uroce does not have this address: name one that it has (off loopback with data.security: clear), or "
+               "add this one to UROCE_ADDRESS";
+    snprintf(s->start_text, sizeof s->start_text, "data address %s (data.listen), shard %u: %s%s",
+             s->srv->cfg->data_listen, s->id, err_text(r), hint);
+}
+
 static int listen_on(struct shard *s)
 {
     const struct srv_config *cfg = s->srv->cfg;
@@ -76,8 +90,7 @@ static int listen_on(struct shard *s)
     if (r == 0 && cfg->data_advertise)
         r = advertise(ep, cfg->data_advertise);
     if (r < 0) {
-        snprintf(s->start_text, sizeof s->start_text, "data address %s (data.listen), shard %u: %s", cfg->data_listen,
-                 s->id, err_text(r));
+        tell_no_address(s, r);
         return r;
     }
     ep->shard = s->id;

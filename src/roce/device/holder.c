@@ -166,8 +166,8 @@ static int hold_address(struct holder *h, const struct port_addr *addr, struct h
     int r = port_udp_share(&n->addr, HOLDER_SLOTS, n->fd);
     if (r == -EADDRINUSE)
         snprintf(text, HOLDER_TEXT,
-                 "%s: UDP port 4791 is in use by a program that does not share it, or by another user's uroce: give "
-                 "this process an address of its own (UROCE_ADDRESS), or start the system's holder",
+                 "%s: UDP port 4791 is in use, by another program or user's uroce: set UROCE_ADDRESS for both, none "
+                 "the same (unset: all are taken, loopback too), or start the system's holder",
                  name);
     else if (r)
         snprintf(text, HOLDER_TEXT, "%s: no sockets on UDP port 4791: %s", name, strerror(-r));

@@ -24,6 +24,8 @@ static int bind_somewhere(struct rdma_cm_id *id)
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
     struct cma_id *c = cma_id(id);
+    if (c->asked) /* to take any address instead would listen to others than the program means */
+        return cma_fail(ENODEV);
     if (!c->nnative && bind_somewhere(id))
         return -1;
     for (int i = 0; i < c->nnative; i++) {

@@ -181,10 +181,11 @@ static bool is_loopback(const union uroce_gid *g)
  * A kernel takes loopback for any address: no device is shown for it. libfabric asks by such a bind, without a port, of
  * an id of its own, which addresses to tell its peers: it gets that answer where there is another address to tell.
  */
-static bool is_question(const struct cma_id *c, const struct uroce_cm_addr *addr, const struct cma_device *devices,
-                        int n)
+static bool is_question(const struct cma_id *c, const struct uroce_cm_addr *addr)
 {
+    struct cma_device *devices;
     union uroce_gid g;
+    int n = cma_devices(&devices);
     if (!c->sync || c->id.ps != RDMA_PS_TCP || addr->port || !is_loopback(&addr->gid))
         return false;
     for (int i = 0; i < n; i++)
@@ -199,7 +200,7 @@ static int bind_one(struct cma_id *c, const struct uroce_cm_addr *addr)
 {
     struct cma_device *devices;
     int n = cma_devices(&devices), r = n < 0 ? n : -EADDRNOTAVAIL;
-    bool hide = n > 0 && is_question(c, addr, devices, n);
+    bool hide = is_question(c, addr);
     for (int i = 0; i < n && r == -EADDRNOTAVAIL; i++) {
         struct uroce_cm_id *native;
         r = new_native(c, &devices[i], &native);
@@ -225,6 +226,13 @@ static int bind_to(struct cma_id *c, const struct sockaddr *sa)
         return r ? r : -EINVAL;
     cma_keep_sockaddr(&c->id.route.addr.src_storage, sa);
     r = cma_is_any(&addr.gid) ? bind_any(c, &addr) : bind_one(c, &addr);
+    /*
+     * Answered also where UROCE_ADDRESS leaves loopback out: else libfabric's verbs has no device. Bound to nothing,
+     * for who means to listen there and nowhere else is to be told (rdma_listen).
+     */
+    c->asked = r == -EADDRNOTAVAIL && is_question(c, &addr);
+    if (c->asked)
+        return 0;
     if (r == -EADDRNOTAVAIL)
         r = -ENODEV; /* as the kernel says of an address without an RDMA device */
     if (!r)

@@ -43,6 +43,7 @@ struct cma_id {
     int nnative;
     struct cma_device *dev; /* that programs see; NULL: any */
     bool sync;
+    bool asked;       /* bound to loopback, which no device has */
     uint32_t unacked; /* cma_lock */
     pthread_cond_t acked;
     struct ibv_qp_init_attr *qp_init; /* of rdma_create_ep, for requests */
