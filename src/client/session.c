@@ -18,6 +18,33 @@ static void renewed(struct session *s)
     s->renew_at_ns = now_ns() + s->facts.lease_ms * NSEC_PER_MSEC / 3;
 }
 
+/* Tickets that wait while the server is away are asked for again by their queues. Lock held. */
+static void fail_tickets(struct session *s)
+{
+    while (!list_empty(&s->tickets)) {
+        struct session_ticket *t = list_entry(list_pop_front(&s->tickets), struct session_ticket, link);
+        t->err = s->refused ? s->refused : -ENOTCONN;
+        t->ready(t);
+    }
+}
+
+/*
+ * The credential may have been taken away at run time, which waiting does not mend: once that is sure, what waits for
+ * the connection fails. Lock not held.
+ */
+static void count_refusal(struct session *s, int err, const char *text)
+{
+    if (++s->refusals < REFUSALS || s->refused)
+        return;
+    log_error("%s; operations fail until the server lets this client in again", text);
+    pthread_mutex_lock(&s->lock);
+    s->refused = err;
+    fail_tickets(s);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    s->hooks.changed(s->hooks.user);
+}
+
 static int open_new(struct session *s)
 {
     struct session_facts f;
@@ -26,9 +53,12 @@ static int open_new(struct session *s)
 
     if (r < 0) {
         log_debug("%s", err);
+        if (s->turned_away)
+            count_refusal(s, r, err);
         return r;
     }
     scoped_lock(&s->lock);
+    s->refused = 0;
     s->facts = f;
     s->epoch++;
     s->dead = false;
@@ -168,14 +198,18 @@ static void renew(struct session *s)
     }
 }
 
-/* Tickets that wait while the server is away are asked for again by their queues. Lock held. */
-static void fail_tickets(struct session *s)
+/* After a try that failed. Lock held; released meanwhile. */
+static void pause_keeper(struct session *s, uint64_t *pause)
 {
-    while (!list_empty(&s->tickets)) {
-        struct session_ticket *t = list_entry(list_pop_front(&s->tickets), struct session_ticket, link);
-        t->err = -ENOTCONN;
-        t->ready(t);
-    }
+    uint64_t until;
+
+    if (s->refusals)
+        *pause = max_u64(*pause, REFUSED_NS);
+    until = now_ns() + *pause;
+    /* A server that refuses is left alone meanwhile, whoever wants something. */
+    while (session_wait(&s->work, &s->lock, until) && s->refusals && !s->stop)
+        ;
+    *pause = min_u64(2 * *pause, BACKOFF_MAX_NS);
 }
 
 static void *keep(void *arg)
@@ -189,14 +223,15 @@ static void *keep(void *arg)
             int r;
             fail_tickets(s);
             pthread_mutex_unlock(&s->lock);
+            s->turned_away = false;
             r = establish(s);
+            if (!s->turned_away)
+                s->refusals = 0;
             pthread_mutex_lock(&s->lock);
-            if (r < 0 && !s->stop) {
-                session_wait(&s->work, &s->lock, now_ns() + pause);
-                pause = min_u64(2 * pause, BACKOFF_MAX_NS);
-            } else {
+            if (r < 0 && !s->stop)
+                pause_keeper(s, &pause);
+            else
                 pause = BACKOFF_MIN_NS;
-            }
         } else if (s->verify || now_ns() >= s->renew_at_ns) {
             renew(s);
         } else if (!list_empty(&s->tickets)) {
@@ -400,6 +435,11 @@ bool session_is_up(struct session *s)
     return s->up;
 }
 
+int session_refused(struct session *s)
+{
+    return atomic_load(&s->refused);
+}
+
 size_t session_shards(struct session *s, struct session_shard ret[SESSION_SHARDS_MAX])
 {
     scoped_lock(&s->lock);
@@ -420,6 +460,8 @@ void session_ticket_want(struct session *s, struct session_ticket *t)
 {
     scoped_lock(&s->lock);
     list_push_back(&s->tickets, &t->link);
+    if (!s->up && s->refused)
+        fail_tickets(s);
     pthread_cond_signal(&s->work);
 }
 

@@ -31,6 +31,9 @@
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)
 #define BACKOFF_MAX_NS   NSEC_PER_SEC
 #define UNARY_MS         10000u
+/* A server that starts may refuse once or twice: so many in a row are its answer, at least so far from one another. */
+#define REFUSALS   3u
+#define REFUSED_NS (100 * NSEC_PER_MSEC)
 /* A slot whose request was given up is left alone for so long: its request may still be on the way. */
 #define SLOT_REST_NS     (120 * NSEC_PER_SEC)
 
@@ -75,6 +78,9 @@ struct session {
     bool resuming;     /* only calls of the hook may go */
     _Atomic bool resume_again; /* the hook has not come to its end */
     bool dead;         /* the server does not know the session: open a new one */
+    _Atomic int refused; /* the server lets this client in no more: -errno of what waits; changed under the lock */
+    bool turned_away;    /* keeper only: the server itself has refused the last try */
+    uint32_t refusals;   /* keeper only: in a row */
     bool stream_over;  /* nobody reads any more */
     bool verify;       /* somebody met ESTALE: ask whether the session lives */
     uint64_t verified; /* counts answers to that */
@@ -159,7 +165,7 @@ bool session_was_dead(struct session *s, uint64_t epoch, uint64_t deadline_ns);
 /* Waits on a condition variable with the monotonic clock; false: the deadline has passed. */
 bool session_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t deadline_ns);
 void session_cond_init(pthread_cond_t *c);
-/* Until calls may go; lock held. 0, -ETIMEDOUT. */
+/* Until calls may go; lock held. 0, -ETIMEDOUT, or what the server refuses this client with. */
 int session_wait_up(struct session *s, uint64_t deadline_ns);
 void session_broken(struct session *s); /* lock held */
 void session_give_up_locked(struct session *s, uint64_t epoch);
@@ -170,7 +176,7 @@ int session_origins_again(struct session *s);
 void session_origins_done(struct session *s);
 uint32_t session_origin_number_locked(struct session *s, const uint8_t client[16], uint64_t epoch);
 
-/* session_slots.c; lock held. -ETIMEDOUT. */
+/* session_slots.c; lock held. -ETIMEDOUT, or as session_wait_up. */
 int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot, uint64_t *ret_seq);
 void session_slot_put(struct session *s, uint32_t slot, bool abandoned);
 

@@ -27,9 +27,12 @@ bool session_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t deadline_ns)
 
 int session_wait_up(struct session *s, uint64_t deadline_ns)
 {
-    while (!s->up)
+    while (!s->up) {
+        if (s->refused)
+            return s->refused;
         if (!session_wait(&s->changed, &s->lock, deadline_ns) && !s->up)
             return -ETIMEDOUT;
+    }
     return 0;
 }
 
@@ -246,7 +249,7 @@ static int begin_as(struct session *s, struct session_call *c, struct session_as
 
     scoped_lock(&s->lock);
     if (!s->up)
-        return -EAGAIN;
+        return s->refused ? s->refused : -EAGAIN;
     a->history = s->facts.history;
     a->epoch = s->epoch;
     a->tag = ++s->last_tag;

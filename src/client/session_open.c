@@ -180,6 +180,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
     ProtobufCMessage *m = NULL;
     int r = find_token(s, token, sizeof token, err, err_size);
 
+    s->turned_away = false;
     if (r < 0)
         return r;
     r = open_with(s, token, &m, &res);
@@ -191,6 +192,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
         r = open_with(s, newer, &m, &res);
     pst_wipe(token, sizeof token);
     pst_wipe(newer, sizeof newer);
+    s->turned_away = r == -EACCES && res.from_server;
     if (r == 0) {
         r = take_facts((PB(SessionOpenReply) *)m, ret);
         protobuf_c_message_free_unpacked(m, NULL);

@@ -16,6 +16,8 @@ int session_slot_get(struct session *s, uint64_t deadline_ns, uint32_t *ret_slot
 {
     for (;;) {
         uint64_t now = now_ns();
+        if (s->refused)
+            return s->refused;
         for (uint32_t i = 0; i < SESSION_CONTROL_SLOTS; i++) {
             struct slot *sl = &s->slot[i];
             if (sl->free_at_ns > now)

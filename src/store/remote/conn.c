@@ -226,7 +226,7 @@ static bool follow(struct rqueue *q)
         if (!q->conn.refused)
             log_error("%s came back with other providers, and operations fail: %s", session_addr(q->r->session), err);
         q->conn.refused = true;
-        rq_fail_waiting(q, -EHOSTUNREACH);
+        rq_fail_waiting(q, -EHOSTUNREACH, false);
         return false;
     }
     return way == q->way || rq_shard_again(q);
@@ -235,6 +235,7 @@ static bool follow(struct rqueue *q)
 void rq_conn_step(struct rqueue *q, uint64_t now)
 {
     struct rconn *c = &q->conn;
+    int refused = session_refused(q->r->session);
 
     if (c->state == CONN_TICKET && atomic_load(&c->ticket_ready))
         connect_now(q);
@@ -242,8 +243,11 @@ void rq_conn_step(struct rqueue *q, uint64_t now)
      * It served the session before. A server that was killed, or cut off, says nothing of that: with RDMA an idle
      * connection to it stays up for good, and what was asked over it would never be answered.
      */
-    if ((c->state == CONN_UP || c->state == CONN_CONNECTING) && c->epoch != session_epoch(q->r->session))
+    if ((c->state == CONN_UP || c->state == CONN_CONNECTING) &&
+        (refused || c->epoch != session_epoch(q->r->session)))
         rq_conn_end(q);
+    if (c->state == CONN_DOWN && refused)
+        rq_fail_waiting(q, refused, true); /* the next request goes in another session */
     if (c->state == CONN_DOWN && now >= c->retry_at_ns && !q->broken && !list_empty(&q->waiting) && follow(q))
         want_ticket(q);
 }

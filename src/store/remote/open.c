@@ -377,7 +377,9 @@ static void remote_describe(struct pst_store *st, void (*fn)(void *user, const c
 
     session_identity(r->session, &who);
     fn(user, "server", session_addr(r->session));
-    fn(user, "connection", session_is_up(r->session) ? "up" : "down: connecting again");
+    fn(user, "connection", session_is_up(r->session)     ? "up"
+                           : session_refused(r->session) ? "down: the server refuses this client"
+                                                         : "down: connecting again");
     snprintf(n, sizeof n, "%u", who.uid);
     fn(user, "session.uid", n);
     snprintf(n, sizeof n, "%u", who.gid);

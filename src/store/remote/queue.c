@@ -249,12 +249,14 @@ static void send_waiting(struct rqueue *q)
     }
 }
 
-void rq_fail_waiting(struct rqueue *q, int err)
+void rq_fail_waiting(struct rqueue *q, int err, bool over)
 {
+    uint64_t rest = over ? 0 : now_ns() + SLOT_REST_NS;
+
     while (!list_empty(&q->waiting)) {
         struct rop *p = list_entry(list_pop_front(&q->waiting), struct rop, link);
         unknown_end(q, p);
-        slot_free(q, p, p->slot ? now_ns() + SLOT_REST_NS : 0);
+        slot_free(q, p, p->slot ? rest : 0);
         rq_finish(q, p, err);
     }
 }
@@ -264,7 +266,7 @@ static void fail_all(struct rqueue *q, int err)
     log_error("%s: no data transport: %s", session_addr(q->r->session), err_text(err));
     q->broken = err;
     rq_requeue(q);
-    rq_fail_waiting(q, err);
+    rq_fail_waiting(q, err, false);
 }
 
 /* At the first operation that moves data, and when the server has come back with other providers. */

@@ -233,8 +233,11 @@ void rq_settle(struct rqueue *q, struct rop *p);
 /* The connection is closed: everything sent waits again, what was given up is over. */
 void rq_requeue(struct rqueue *q);
 int rq_slot(struct rqueue *q, struct rop *p);
-/* Not the operations that are sent; the next ones are tried. */
-void rq_fail_waiting(struct rqueue *q, int err);
+/*
+ * Not the operations that are sent; the next ones are tried. over: what was sent of them in an earlier session does not
+ * come any more once there is another one.
+ */
+void rq_fail_waiting(struct rqueue *q, int err, bool over);
 /* While there is no connection: shard and memory by the way that is in use now. False: the transport is broken. */
 bool rq_shard_again(struct rqueue *q);
 void rq_wake(struct rqueue *q); /* any thread */

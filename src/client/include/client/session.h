@@ -3,7 +3,8 @@
  * break.
  *
  * The client's id stays over reconnects, so that a mutating request that is sent again with its slot and sequence
- * happens once (contract 5). Calls wait for the connection and repeat until the time-out; then -ETIMEDOUT. Thread-safe.
+ * happens once (contract 5). Calls wait for the connection and repeat until the time-out; then -ETIMEDOUT. When the
+ * server refuses to open a session, a few times in a row, they end with that at once, until it does. Thread-safe.
  */
 #ifndef CLIENT_SESSION_H
 #define CLIENT_SESSION_H
@@ -77,6 +78,8 @@ uint64_t session_epoch(struct session *s);
 uint64_t session_history(struct session *s); /* pst_store_history of the server's store */
 uint64_t session_reconnects(struct session *s);
 bool session_is_up(struct session *s);
+/* The server does not let this client in (its credential was taken away): -errno, as calls end; else 0. */
+int session_refused(struct session *s);
 /* From the resume hook: something could not be opened again for the connection's sake; the hook is called once more. */
 void session_resume_again(struct session *s);
 const char *session_addr(const struct session *s);
