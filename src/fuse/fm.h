@@ -243,7 +243,8 @@ int fm_supervise(const struct fm_config *cfg, int ready_sock);
 int fm_mnt_find(const char *dir, char ret_dev[32]);
 /*
  * Flushes what the kernel has dirty of it, then unmounts dir if the topmost mount is `dev` (NULL: any Penstock mount).
- * lazy: when busy, takes it out of the tree all the same.
+ * lazy: when busy, takes it out of the tree all the same. The process that serves dir may call it: a child makes the
+ * requests.
  */
 int fm_mnt_umount(const char *dir, const char *dev, bool sync, bool lazy);
 /* Larger read-ahead than the kernel's 128 KiB; best effort. */

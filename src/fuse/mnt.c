@@ -5,13 +5,15 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <mntent.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 
-#define FSTYPE "fuse.penstock"
+#define FSTYPE      "fuse.penstock"
+#define APART_STACK (64 * KiB)
 
 extern char **environ;
 
@@ -86,34 +88,95 @@ static int run(char *const argv[])
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
 }
 
-static int umount_dir(const char *dir, bool lazy)
+/*
+ * Everything that may wait for the file system itself, in a child without any descriptor. A thread of the serving
+ * process must never do it: killed while its request is on the way it waits for the answer still, its wait keeps the
+ * process's descriptors open, /dev/fuse among them, and so the kernel never ends the connection and with it the wait.
+ *
+ * The child shares the memory, as posix_spawn's does: a copy could hold up or fail a large process. The parent may be
+ * killed with a lock of malloc or stdio taken in it, so the child makes system calls only.
+ */
+struct apart {
+    const char *dir;
+    pid_t parent;
+    bool sync, lazy;
+    int synced, r; /* -errno */
+};
+
+static int apart_store(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (syncfs(fd) || fsync(fd)) /* the kernel's pages; then all of the container, see op_fsyncdir */
+        r = -errno;
+    close(fd);
+    return r;
+}
+
+static int apart_main(void *user)
+{
+    struct apart *a = user;
+
+    if (close_range(0, ~0u, 0)) {
+        a->r = -errno;
+        return 0;
+    }
+    /* Pages of shared mappings are dirty in the kernel only: a lazy unmount would not write them first. */
+    if (a->sync)
+        a->synced = apart_store(a->dir);
+    if (getppid() != a->parent) /* it was killed meanwhile: what is on dir by now may be someone else's */
+        return 0;
+    a->r = umount2(a->dir, UMOUNT_NOFOLLOW) ? -errno : 0;
+    if (a->r == -EBUSY && a->lazy)
+        a->r = umount2(a->dir, UMOUNT_NOFOLLOW | MNT_DETACH) ? -errno : 0;
+    return 0;
+}
+
+static int run_apart(struct apart *a)
+{
+    cleanup_free char *stack = malloc(APART_STACK);
+    pid_t pid;
+
+    if (!stack)
+        return -ENOMEM;
+    a->parent = getpid();
+    a->r = -EIO; /* if it is killed */
+    /* CLONE_VFORK: this thread's errno is the child's too. Its wait ends with a kill of this process. */
+    pid = clone(apart_main, stack + APART_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, a);
+    if (pid < 0)
+        return -errno;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return a->r;
+}
+
+static int fusermount(const char *dir, bool lazy)
 {
     char *argv[] = {(char *)"fusermount3", (char *)"-u", (char *)(lazy ? "-z" : "-q"), (char *)"--", (char *)dir, NULL};
 
-    if (!umount2(dir, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)))
-        return 0;
-    return errno == EPERM ? run(argv) : -errno;
+    return run(argv);
 }
 
 int fm_mnt_umount(const char *dir, const char *dev, bool sync, bool lazy)
 {
+    struct apart a = {.dir = dir, .sync = sync, .lazy = lazy};
     char now[32];
-    int r = fm_mnt_find(dir, now), fd;
+    int r = fm_mnt_find(dir, now);
 
     if (r)
         return r;
     if (dev && strcmp(dev, now))
         return -EINVAL;
-    /* Pages of shared mappings are dirty in the kernel only: a lazy unmount would not write them first. */
-    fd = sync ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        if (syncfs(fd) || fsync(fd)) /* the kernel's pages; then all of the container, see op_fsyncdir */
-            log_warn("%s: not everything could be stored: %s", dir, strerror(errno));
-        close(fd);
+    r = run_apart(&a);
+    if (a.synced)
+        log_warn("%s: not everything could be stored: %s", dir, strerror(-a.synced));
+    if (r == -EPERM) {
+        r = fusermount(dir, false);
+        if (r == -EBUSY && lazy)
+            r = fusermount(dir, true);
     }
-    r = umount_dir(dir, false);
-    if (r == -EBUSY && lazy)
-        r = umount_dir(dir, true);
     return r;
 }
 
