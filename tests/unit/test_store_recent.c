@@ -326,6 +326,16 @@ static void the_page_of_a_killed_process_goes_with_its_store(void **state)
     assert_true(has_page());
     open_another_store();
     assert_true(has_page()); /* for the next process here */
+
+    /* Another superblock is being put in its place: the page is what tells that it is of an earlier moment. */
+    char block[120], aside[128];
+    snprintf(block, sizeof block, "%s/superblock", fx_dir);
+    snprintf(aside, sizeof aside, "%s.aside", block);
+    assert_int_equal(rename(block, aside), 0);
+    open_another_store();
+    assert_true(has_page());
+    assert_int_equal(rename(aside, block), 0);
+
     eng_close(fx_open());
     assert_false(has_page()); /* a clean stop */
 

@@ -44,6 +44,20 @@ static void path_of(const struct engine *e, char ret[64])
 
 /* ---- pages of stores that are gone ---- */
 
+/* A store that is being put in place, or taken away, has no superblock for a moment. */
+static bool parts_are_there(const char *dir)
+{
+    static const char *const part[] = {"data", "log", "index"};
+    char path[4200];
+
+    for (size_t i = 0; i < ARRAY_SIZE(part); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, part[i]);
+        if (!access(path, F_OK))
+            return true;
+    }
+    return false;
+}
+
 /* Is a store with this uuid in the folder, whatever else is wrong with it? */
 static bool store_is_there(const char *dir, const uint8_t uuid[16])
 {
@@ -53,6 +67,8 @@ static bool store_is_there(const char *dir, const uint8_t uuid[16])
 
     snprintf(path, sizeof path, "%s/superblock", dir);
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return parts_are_there(dir);
     n = fd < 0 ? 0 : pread(fd, block, sizeof block, 0);
     return n > 0 && memmem(block, (size_t)n, uuid, 16);
 }
