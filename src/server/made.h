@@ -45,6 +45,9 @@ void made_tenant_each(const struct text_tenant *t, void (*fn)(void *arg, const c
                       void *arg);
 void made_cred_each(const struct text_credential *c, void (*fn)(void *arg, const char *key, const char *value),
                     void *arg);
+/* NULL: there is none. Need limits_lock, or the start. */
+struct made_cred *made_cred_find(struct srv *srv, const char *name);
+const struct srv_credential *made_cred_configured(const struct srv *srv, const char *name);
 int made_tenant_new(const char *name, struct made_tenant **ret);
 int made_cred_new(const char *name, struct made_cred **ret);
 void made_tenant_free(struct made_tenant *m); /* accepts NULL, as the next */

@@ -16,8 +16,7 @@
 
 #define SECRET_BYTES 32u
 
-/* Needs limits_lock, or the start. */
-static struct made_cred *find(struct srv *srv, const char *name)
+struct made_cred *made_cred_find(struct srv *srv, const char *name)
 {
     list_for_each (it, &srv->creds) {
         struct made_cred *c = list_entry(it, struct made_cred, link);
@@ -27,7 +26,7 @@ static struct made_cred *find(struct srv *srv, const char *name)
     return NULL;
 }
 
-static const struct srv_credential *configured(const struct srv *srv, const char *name)
+const struct srv_credential *made_cred_configured(const struct srv *srv, const char *name)
 {
     for (unsigned i = 0; i < srv->cfg->ncredentials; i++)
         if (!strcmp(srv->cfg->credentials[i].name, name))
@@ -57,6 +56,25 @@ static bool same(const struct ctl_cred *a, const struct ctl_cred *b)
            (a->by_token && b->by_token && pst_equal_ct(a->token_hash, b->token_hash, sizeof a->token_hash));
 }
 
+/* Another one cannot be told from it: of the configuration, or (only by hand) of tenants_file as well. */
+static int refuse_twin(struct srv *srv, unsigned other, const struct made_cred *c, char *err, size_t err_size)
+{
+    const char *what = c->text.cn ? "cn" : "token", *file = srv->cfg->tenants_file;
+
+    if (other < srv->cfg->ncredentials)
+        snprintf(err, err_size,
+                 "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run "
+                 "time (%s, tenants_file): take one of them out",
+                 srv->cfg->credentials[other].name, what, c->text.name, file);
+    list_for_each (it, &srv->creds) {
+        const struct made_cred *k = list_entry(it, struct made_cred, link);
+        if (k->id == other + 1)
+            snprintf(err, err_size, "%s (tenants_file): credentials \"%s\" and \"%s\" have the same %s", file,
+                     k->text.name, c->text.name, what);
+    }
+    return -EEXIST;
+}
+
 int made_creds_start(struct srv *srv, struct ctl_cred *creds, char *err, size_t err_size)
 {
     const struct srv_config *cfg = srv->cfg;
@@ -69,14 +87,9 @@ int made_creds_start(struct srv *srv, struct ctl_cred *creds, char *err, size_t 
         struct made_cred *c = list_entry(it, struct made_cred, link);
         if (r == 0)
             r = for_control(c, &creds[n], err, err_size);
-        for (unsigned i = 0; r == 0 && i < cfg->ncredentials; i++)
-            if (same(&creds[i], &creds[n])) {
-                snprintf(err, err_size,
-                         "credential \"%s\" of the configuration has the same %s as \"%s\", which was created at run "
-                         "time (%s, tenants_file): take one of them out",
-                         cfg->credentials[i].name, creds[n].by_cert ? "cn" : "token", c->text.name, cfg->tenants_file);
-                r = -EEXIST;
-            }
+        for (unsigned i = 0; r == 0 && i < n; i++)
+            if (same(&creds[i], &creds[n]))
+                r = refuse_twin(srv, i, c, err, err_size);
         c->id = ++n;
     }
     return r;
@@ -212,7 +225,7 @@ static int is_free(struct srv *srv, const char *name, char *err, size_t err_size
         snprintf(err, err_size, "there are %u credentials, which is the most", MADE_CREDS_MAX);
         return -ENOSPC;
     }
-    if (!find(srv, name) && !configured(srv, name))
+    if (!made_cred_find(srv, name) && !made_cred_configured(srv, name))
         return 0;
     snprintf(err, err_size, "there is a credential \"%.63s\"", name);
     return -EEXIST;
@@ -250,8 +263,8 @@ int made_cred_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *r
 
     scoped_lock(&srv->change_lock);
     pthread_mutex_lock(&srv->limits_lock);
-    c = find(srv, name);
-    r = c ? 0 : configured(srv, name) ? -EOPNOTSUPP : -ENOENT;
+    c = made_cred_find(srv, name);
+    r = c ? 0 : made_cred_configured(srv, name) ? -EOPNOTSUPP : -ENOENT;
     if (r == 0) {
         list_del(&c->link);
         srv->ncreds--;

@@ -11,7 +11,6 @@
 #include "data.h"
 #include "made.h"
 
-#include "base/crypto.h"
 #include "base/err.h"
 
 #include <ctype.h>
@@ -179,19 +178,9 @@ static int take_tenant(struct srv *srv, const char *name, const char *key, const
     return r;
 }
 
-static struct made_cred *find_cred(struct srv *srv, const char *name)
-{
-    list_for_each (it, &srv->creds) {
-        struct made_cred *c = list_entry(it, struct made_cred, link);
-        if (!strcmp(c->text.name, name))
-            return c;
-    }
-    return NULL;
-}
-
 static int take_cred(struct srv *srv, const char *name, const char *key, const char *value, char *err, size_t err_size)
 {
-    struct made_cred *c = find_cred(srv, name);
+    struct made_cred *c = made_cred_find(srv, name);
     int r;
 
     if (c && !strcmp(key, "token_hash"))
@@ -200,14 +189,13 @@ static int take_cred(struct srv *srv, const char *name, const char *key, const c
         return made_cred_key(&c->text, key, value, err, err_size);
     if (strcmp(key, "tenant"))
         return -EINVAL;
-    for (unsigned i = 0; i < srv->cfg->ncredentials; i++)
-        if (!strcmp(srv->cfg->credentials[i].name, name)) {
-            snprintf(err, err_size,
-                     "credential \"%s\" is in the configuration (credentials), but was also created at run time: take "
-                     "it out of the configuration, or its lines, which begin with @%s, out of this file",
-                     name, name);
-            return -EEXIST;
-        }
+    if (made_cred_configured(srv, name)) {
+        snprintf(err, err_size,
+                 "credential \"%s\" is in the configuration (credentials), but was also created at run time: take it "
+                 "out of the configuration, or its lines, which begin with @%s, out of this file",
+                 name, name);
+        return -EEXIST;
+    }
     r = srv->ncreds < MADE_CREDS_MAX ? made_cred_new(name, &c) : -EINVAL;
     if (r < 0)
         return r;
@@ -287,22 +275,9 @@ static int read_file(struct srv *srv, char *err, size_t err_size)
     return r;
 }
 
-/* A token or an id that two have: only by hand can that come about. */
-static int check_twins(struct srv *srv, char *err, size_t err_size)
+/* Of two tenants: only by hand can that come about. */
+static int check_ids(struct srv *srv, char *err, size_t err_size)
 {
-    list_for_each (it, &srv->creds) {
-        const struct made_cred *c = list_entry(it, struct made_cred, link);
-        for (struct list *l = it->next; l != &srv->creds; l = l->next) {
-            const struct made_cred *k = list_entry(l, struct made_cred, link);
-            if (c->text.cn && k->text.cn ? strcmp(c->text.cn, k->text.cn) != 0
-                                         : c->text.cn || k->text.cn ||
-                                               !pst_equal_ct(c->token_hash, k->token_hash, sizeof c->token_hash))
-                continue;
-            snprintf(err, err_size, "credentials \"%s\" and \"%s\" have the same %s", c->text.name, k->text.name,
-                     c->text.cn ? "cn" : "token");
-            return -EEXIST;
-        }
-    }
     srv_each_tenant(srv, t)
         srv_each_tenant(srv, x)
             if (t != x && t->made && x->made && !memcmp(t->made->life, x->made->life, sizeof t->made->life)) {
@@ -338,7 +313,7 @@ static int check_all(struct srv *srv, char *err, size_t err_size)
         }
     }
     if (r == 0)
-        r = check_twins(srv, why, sizeof why);
+        r = check_ids(srv, why, sizeof why);
     if (r < 0)
         snprintf(err, err_size, "%s (tenants_file): %s", srv->cfg->tenants_file, why);
     return r;
