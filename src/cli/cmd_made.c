@@ -33,13 +33,18 @@ static void add_setting(struct settings *s, char *arg)
     s->at[s->n++] = l;
 }
 
-/* A session on the server of the first argument, about "tenant NAME". NULL, with a message printed. */
-static struct cli_session *begin(const struct cli_cmd *cmd, const char *url, const struct cli_conn *k, const char *name,
-                                 Penstock__V1__AdminHeader *h, int *ret_exit)
+/*
+ * One request to the server of a URL, about "tenant NAME" (name may be NULL); header is its own. The reply, or NULL
+ * with a message printed and the exit code set.
+ */
+static void *ask(const struct cli_cmd *cmd, const char *url, const struct cli_conn *k, const char *name,
+                 Penstock__V1__AdminHeader *header, const char *method, ProtobufCMessage *q,
+                 const ProtobufCMessageDescriptor *reply, int *ret_exit)
 {
-    struct cli_session *s = NULL;
+    struct cli_session *s;
     struct cli_url u;
     char about[200];
+    void *a;
 
     *ret_exit = EXIT_USAGE;
     if (cli_url(url, 0, &u) < 0)
@@ -55,9 +60,10 @@ static struct cli_session *begin(const struct cli_cmd *cmd, const char *url, con
     snprintf(about, sizeof about, "%.*s \"%.100s\"", (int)strcspn(cmd->name, " "), cmd->name, name ? name : "");
     if (name)
         cli_session_about(s, about);
-    penstock__v1__admin_header__init(h);
-    h->session = cli_session_id(s);
-    return s;
+    header->session = cli_session_id(s);
+    a = cli_call(s, method, q, reply, ret_exit);
+    cli_session_close(s);
+    return a;
 }
 
 static void tell_kept(FILE *f, bool kept)
@@ -74,9 +80,8 @@ static int run_tenant_create(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {CLI_SERVER_OPTS(k), {0}};
     Penstock__V1__TenantCreateRequest q = PENSTOCK__V1__TENANT_CREATE_REQUEST__INIT;
     Penstock__V1__TenantCreateReply *a;
-    Penstock__V1__AdminHeader h;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     struct settings set = {.n = 0};
-    struct cli_session *s;
     int code;
     CLI_PARSE(cmd, opts, argc, argv, 3, 2 + SETTINGS_MAX);
 
@@ -87,15 +92,12 @@ static int run_tenant_create(const struct cli_cmd *cmd, int argc, char **argv)
         }
         add_setting(&set, argv[i]);
     }
-    s = begin(cmd, argv[first], &k, argv[first + 1], &h, &code);
-    if (!s)
-        return code;
     q.header = &h;
     q.name = argv[first + 1];
     q.settings = set.at;
     q.n_settings = set.n;
-    a = (void *)cli_call(s, SERVICE "Create", &q.base, &penstock__v1__tenant_create_reply__descriptor, &code);
-    cli_session_close(s);
+    a = ask(cmd, argv[first], &k, argv[first + 1], &h, SERVICE "Create",
+            &q.base, &penstock__v1__tenant_create_reply__descriptor, &code);
     if (!a)
         return code;
     tell_kept(stdout, a->kept);
@@ -110,18 +112,14 @@ static int run_tenant_delete(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {CLI_SERVER_OPTS(k), {0}};
     Penstock__V1__TenantDeleteRequest q = PENSTOCK__V1__TENANT_DELETE_REQUEST__INIT;
     Penstock__V1__TenantDeleteReply *a;
-    Penstock__V1__AdminHeader h;
-    struct cli_session *s;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     int code;
     CLI_PARSE(cmd, opts, argc, argv, 2, 2);
 
-    s = begin(cmd, argv[first], &k, argv[first + 1], &h, &code);
-    if (!s)
-        return code;
     q.header = &h;
     q.name = argv[first + 1];
-    a = (void *)cli_call(s, SERVICE "Delete", &q.base, &penstock__v1__tenant_delete_reply__descriptor, &code);
-    cli_session_close(s);
+    a = ask(cmd, argv[first], &k, argv[first + 1], &h, SERVICE "Delete",
+            &q.base, &penstock__v1__tenant_delete_reply__descriptor, &code);
     if (!a)
         return code;
     printf("%u of its sessions have ended; its containers and their data stay\n", a->sessions);
@@ -174,20 +172,16 @@ static int create(const struct cli_cmd *cmd, const char *url, const struct cli_c
 {
     Penstock__V1__CredentialCreateRequest q = PENSTOCK__V1__CREDENTIAL_CREATE_REQUEST__INIT;
     Penstock__V1__CredentialCreateReply *a;
-    Penstock__V1__AdminHeader h;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     int code;
-    struct cli_session *s = begin(cmd, url, k, name, &h, &code);
 
-    if (!s)
-        return code;
     q.header = &h;
     q.name = (char *)(uintptr_t)name;
     q.settings = set->at;
     q.n_settings = set->n;
     q.token = (char *)(uintptr_t)token;
-    a = (void *)cli_call(s, SERVICE "CreateCredential", &q.base, &penstock__v1__credential_create_reply__descriptor,
-                         &code);
-    cli_session_close(s);
+    a = ask(cmd, url, k, name, &h, SERVICE "CreateCredential",
+            &q.base, &penstock__v1__credential_create_reply__descriptor, &code);
     if (!a)
         return code;
     tell_kept(stderr, a->kept);
@@ -238,19 +232,14 @@ static int run_cred_delete(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {CLI_SERVER_OPTS(k), {0}};
     Penstock__V1__CredentialDeleteRequest q = PENSTOCK__V1__CREDENTIAL_DELETE_REQUEST__INIT;
     Penstock__V1__CredentialDeleteReply *a;
-    Penstock__V1__AdminHeader h;
-    struct cli_session *s;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     int code;
     CLI_PARSE(cmd, opts, argc, argv, 2, 2);
 
-    s = begin(cmd, argv[first], &k, argv[first + 1], &h, &code);
-    if (!s)
-        return code;
     q.header = &h;
     q.name = argv[first + 1];
-    a = (void *)cli_call(s, SERVICE "DeleteCredential", &q.base, &penstock__v1__credential_delete_reply__descriptor,
-                         &code);
-    cli_session_close(s);
+    a = ask(cmd, argv[first], &k, argv[first + 1], &h, SERVICE "DeleteCredential",
+            &q.base, &penstock__v1__credential_delete_reply__descriptor, &code);
     if (!a)
         return code;
     printf("%u of its sessions have ended\n", a->sessions);
@@ -290,20 +279,15 @@ static int run_cred_list(const struct cli_cmd *cmd, int argc, char **argv)
     const struct cli_opt opts[] = {{0, "json", OPT_FLAG, &json, NULL, "a JSON array", NULL}, CLI_SERVER_OPTS(k), {0}};
     Penstock__V1__CredentialListRequest q = PENSTOCK__V1__CREDENTIAL_LIST_REQUEST__INIT;
     Penstock__V1__CredentialListReply *a;
-    Penstock__V1__AdminHeader h;
-    struct cli_session *s;
+    Penstock__V1__AdminHeader h = PENSTOCK__V1__ADMIN_HEADER__INIT;
     json_t *list;
     int code;
     CLI_PARSE(cmd, opts, argc, argv, 1, 2);
 
-    s = begin(cmd, argv[first], &k, NULL, &h, &code);
-    if (!s)
-        return code;
     q.header = &h;
     q.tenant = first + 1 < argc ? argv[first + 1] : (char *)"";
-    a = (void *)cli_call(s, SERVICE "ListCredentials", &q.base, &penstock__v1__credential_list_reply__descriptor,
-                         &code);
-    cli_session_close(s);
+    a = ask(cmd, argv[first], &k, NULL, &h, SERVICE "ListCredentials",
+            &q.base, &penstock__v1__credential_list_reply__descriptor, &code);
     if (!a)
         return code;
     list = json_array();
