@@ -46,9 +46,10 @@ static struct fi_info *info_with(const struct fab *f, const struct sockaddr *add
 
 /* ---- what both sides tell each other when they connect ---- */
 
-static void hello_make(const struct fab_shard *s, struct fab_hello *ret)
+static void hello_make(const struct fab_conn *c, struct fab_hello *ret)
 {
-    *ret = (struct fab_hello){FAB_MAGIC, FAB_VERSION, put_le16((uint16_t)s->f->credits), put_le16(FAB_MSG_MAX)};
+    *ret =
+        (struct fab_hello){FAB_MAGIC, FAB_VERSION, put_le16((uint16_t)c->s->f->credits), put_le16((uint16_t)c->takes)};
 }
 
 static int hello_read(const void *data, size_t len, struct fab_hello *ret)
@@ -131,6 +132,7 @@ int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len,
             s->f->lib->freeinfo(info);
         return -ENOMEM;
     }
+    c->takes = s->f->frame_max;
     r = fab_conn_open(c, info);
     s->f->lib->freeinfo(info);
     if (r) {
@@ -138,7 +140,7 @@ int fab_connect(struct fab_shard *s, const struct sockaddr *addr, socklen_t len,
         return r;
     }
     fab_peer_text(addr, c->peer, sizeof c->peer);
-    hello_make(s, &hello);
+    hello_make(c, &hello);
     memcpy(param, &hello, sizeof hello);
     if (data_len)
         memcpy(param + sizeof hello, data, data_len);
@@ -194,10 +196,11 @@ static int accept_one(struct fab_shard *s, struct fi_info *info, const void *dat
         return r;
     }
     c->announced = true;
+    c->takes = FAB_FRAME_SMALL;
     r = c->state == FAB_CLOSING ? -ECANCELED : fab_conn_open(c, info);
     *ret_made = c->ep != NULL;
     if (!r) {
-        hello_make(s, &ours);
+        hello_make(c, &ours);
         r = fi_accept(c->ep, &ours, sizeof ours);
         r = r ? fab_errno(r) : 0;
     }

@@ -34,8 +34,11 @@ void fab_peer_text(const struct sockaddr *sa, char *buf, size_t size)
 static int slots_new(struct fab_conn *c, uint32_t nrecvs, uint32_t nsends)
 {
     uint32_t all = nrecvs + nsends + 1;
+    size_t recv_bytes = (size_t)align_up(sizeof(struct fab_head) + c->takes, 64);
+    size_t send_bytes = (size_t)align_up(sizeof(struct fab_head) + c->s->f->frame_max, 64);
+    uint8_t *at;
 
-    c->slab_size = (size_t)all * FAB_SLOT_BYTES;
+    c->slab_size = nrecvs * recv_bytes + (nsends + 1) * send_bytes;
     c->recvs = calloc(nrecvs, sizeof *c->recvs);
     c->sends = calloc(nsends + 1, sizeof *c->sends);
     /* Pages come when they are used: an idle connection costs little where memory is not pinned. */
@@ -46,12 +49,14 @@ static int slots_new(struct fab_conn *c, uint32_t nrecvs, uint32_t nsends)
         return -ENOMEM;
     c->nrecvs = nrecvs;
     c->nsends = nsends;
+    at = c->slab;
     for (uint32_t i = 0; i < all; i++) {
         struct fab_slot *slot = i < nrecvs ? &c->recvs[i] : &c->sends[i - nrecvs];
 
         list_init(&slot->link);
         slot->op = (struct fab_op){.conn = c, .kind = i < nrecvs ? FAB_OP_RECV : FAB_OP_SEND};
-        slot->buf = c->slab + (size_t)i * FAB_SLOT_BYTES;
+        slot->buf = at;
+        at += i < nrecvs ? recv_bytes : send_bytes;
         if (i >= nrecvs && i + 1 < all)
             list_push_back(&c->free_sends, &slot->link);
     }
@@ -64,6 +69,7 @@ static void conn_free(struct fab_conn *c)
     list_del(&c->link);
     list_del(&c->state_link);
     list_del(&c->retry_link);
+    fab_msg_drop_open(c);
     fab_mr_close(c->slab_mr);
     if (c->slab)
         munmap(c->slab, c->slab_size);
@@ -131,6 +137,7 @@ struct fab_conn *fab_conn_new(struct fab_shard *s)
     c->state = FAB_CONNECTING;
     list_init(&c->state_link);
     list_init(&c->retry_link);
+    list_init(&c->open_link);
     list_init(&c->free_sends);
     list_init(&c->early);
     list_init(&c->pending);
@@ -171,6 +178,8 @@ int fab_conn_grant(struct fab_conn *c, uint32_t credits, uint32_t msg_max)
         return -EPROTO;
     c->granted = c->credits = (uint32_t)min_u64(credits, c->s->f->credits);
     c->msg_max = (uint32_t)min_u64(msg_max, FAB_MSG_MAX);
+    c->frame_max = (uint32_t)min_u64(msg_max, c->s->f->frame_max);
+    c->takes_several = msg_max > FAB_MSG_MAX;
     return 0;
 }
 
@@ -186,6 +195,7 @@ void fab_conn_fail(struct fab_conn *c, int err)
         return;
     c->state = FAB_CLOSING;
     c->err = err;
+    fab_msg_drop_open(c);
     list_del(&c->state_link);
     list_del(&c->retry_link);
     list_push_back(&c->s->closing, &c->state_link);
@@ -193,6 +203,7 @@ void fab_conn_fail(struct fab_conn *c, int err)
 
 void fab_disconnect(struct fab_conn *c)
 {
+    fab_msg_flush(c);
     if (c->state != FAB_CONNECTED || !fab_msg_bye(c)) {
         fab_conn_fail(c, 0);
         return;
@@ -223,6 +234,7 @@ void fab_conns_retry(struct fab_shard *s)
     struct list now = LIST_INIT(now), *l;
 
     list_splice_back(&now, &s->retry);
+    s->tell_due = false;
     while ((l = list_pop_front(&now))) {
         struct fab_conn *c = list_entry(l, struct fab_conn, retry_link);
         int e = 0;
@@ -239,6 +251,8 @@ void fab_conns_retry(struct fab_shard *s)
             fab_conn_retry_later(c);
         else if (e)
             fab_conn_fail(c, e);
+        else
+            fab_msg_tell_sendable(c);
     }
 }
 

@@ -51,6 +51,7 @@ struct fab {
     struct fi_info *info; /* the chosen one */
     struct fab_info facts;
     uint32_t credits;
+    uint32_t frame_max; /* bytes behind a header that we send at most, and take where we connect */
     uint64_t spin_ns, connect_ns, half_open_ns;
     bool need_local_mr; /* local buffers need a registration */
     bool tcp_like;      /* the provider runs on kernel TCP sockets of this process */
@@ -64,8 +65,16 @@ struct fab_head {
     uint8_t type, zero;
     le16 credits; /* given back to the receiver of this message */
 };
-enum { FAB_T_DATA = 1, FAB_T_CREDIT = 2, FAB_T_BYE = 3 };
-#define FAB_SLOT_BYTES 8256u /* header and message, a multiple of a cache line */
+enum { FAB_T_DATA = 1, FAB_T_CREDIT = 2, FAB_T_BYE = 3, FAB_T_SEVERAL = 4 };
+/*
+ * A frame is a header and a message, or several with their lengths in front. A side that takes frames with several
+ * messages says so by announcing more than FAB_MSG_MAX. Who connects over TCP, where pages that are not used cost
+ * nothing, takes eight answers with a payload in one; RDMA pins all, and who is connected to has many connections.
+ */
+#define FAB_FRAME_SMALL   8200u
+#define FAB_FRAME_LARGE   34816u
+#define FAB_SEVERAL_SENT  8u /* in one frame at most: the peer is to be at work while more are made */
+#define FAB_SEVERAL_TAKEN 64u
 /*
  * Receives beyond the credits: two credit messages and a BYE may be under way (docs/protocol.md), and the message that
  * on_message has in hands counts as free again, so that the answer given there brings its credit back.
@@ -92,8 +101,9 @@ _Static_assert(sizeof(struct fab_op) <= sizeof((struct fab_rma *)0)->priv, "a po
 struct fab_slot {
     struct list link; /* sends: free or pending; receives: early */
     struct fab_op op;
-    uint8_t *buf; /* FAB_SLOT_BYTES: header, then the message */
-    uint32_t len; /* of the message */
+    uint8_t *buf;   /* header and messages (msg.c) */
+    uint32_t len;   /* of what follows the header */
+    uint32_t count; /* sends: messages */
 };
 
 enum fab_state {
@@ -106,6 +116,7 @@ struct fab_conn {
     struct list link;       /* s->conns */
     struct list state_link; /* s->connecting, s->lingering or s->closing */
     struct list retry_link; /* s->retry: something could not be posted */
+    struct list open_link;  /* s->open: it has an open frame */
     struct fab_shard *s;
     struct fid_ep *ep;
     void *user;
@@ -127,7 +138,11 @@ struct fab_conn {
     uint32_t granted; /* messages under way in each direction; 0: not known yet */
     uint32_t credits; /* left of it for us */
     uint32_t owed;    /* receives that the peer does not know to be free again */
-    uint32_t msg_max; /* what the peer takes */
+    uint32_t takes;   /* we: bytes behind a header */
+    uint32_t msg_max; /* what the peer takes: a message; all in a frame */
+    uint32_t frame_max;
+    bool takes_several;
+    struct fab_slot *open; /* the frame that is being filled; NULL: none */
     bool credit_msg_due, want_send, counted;
 
     struct fab_conn_stats stats;
@@ -150,7 +165,8 @@ struct fab_shard {
     size_t cq_size, cq_used;
     atomic_bool woken;
 
-    struct list conns, connecting, lingering, closing, retry, mrs;
+    struct list conns, connecting, lingering, closing, retry, open, mrs;
+    bool tell_due;                 /* a connection on s->retry may have become sendable */
     int broken;                    /* -errno: the completion or event queue failed */
     uint64_t fetched;              /* bytes of RMA reads since the last look for completions */
     uint64_t events, armed_events; /* handled; as of the last fab_arm */
@@ -219,6 +235,11 @@ void fab_msg_early(struct fab_conn *c);
 void fab_msg_sent(struct fab_conn *c, struct fab_slot *slot);
 /* True: it is under way, and its completion comes. */
 bool fab_msg_bye(struct fab_conn *c);
+/* Posts the open frame, if there is one. Calls nobody back. */
+void fab_msg_flush(struct fab_conn *c);
+/* The frame that is being filled is not to be sent any more. */
+void fab_msg_drop_open(struct fab_conn *c);
+void fab_msg_tell_sendable(struct fab_conn *c);
 /* 0, -EAGAIN, or -errno after which the connection is to be ended. */
 int fab_msg_post(struct fab_conn *c, struct fab_slot *slot);
 int fab_msg_flush_credits(struct fab_conn *c);

@@ -6,7 +6,7 @@
 
 #define BATCH         64
 #define FETCH_AT_ONCE (1u << 20)
-#define EQ_EVERY_NS NSEC_PER_MSEC /* connection events are looked for this often while data flows */
+#define EQ_EVERY_NS   NSEC_PER_MSEC /* connection events are looked for this often while data flows */
 /*
  * An event queue whose descriptor stays readable without an event (out of descriptors: accept fails again and again)
  * must not take the whole CPU: after so many wakes for nothing it is not listened to for a while.
@@ -186,10 +186,18 @@ static int now_and_then(struct fab_shard *s, uint64_t now)
     return n;
 }
 
+void fab_flush(struct fab_shard *s)
+{
+    while (!list_empty(&s->open))
+        fab_msg_flush(list_entry(s->open.next, struct fab_conn, open_link));
+}
+
 static int step(struct fab_shard *s, uint64_t now)
 {
-    int n = take_wake(s), cq = fab_cq_events(s, BATCH);
+    int n = take_wake(s), cq;
 
+    fab_flush(s);
+    cq = fab_cq_events(s, BATCH);
     if (cq > 0)
         n += cq;
     if (s->eq_due || now - s->eq_read_ns >= EQ_EVERY_NS)
@@ -221,7 +229,8 @@ static bool may_sleep(struct fab_shard *s)
 {
     struct fid *cq = &s->cq->fid, *eq = &s->eq->fid;
 
-    if (!list_empty(&s->closing) || s->broken || atomic_load(&s->woken))
+    fab_flush(s);
+    if (!list_empty(&s->closing) || s->tell_due || s->broken || atomic_load(&s->woken))
         return false;
     if (s->f->sticky_fds)
         unstick(s);

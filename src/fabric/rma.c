@@ -49,13 +49,14 @@ int fab_rma(struct fab_conn *c, struct fab_rma *r)
         return -EINVAL;
     op_of(r)->conn = c;
     op_of(r)->kind = FAB_OP_RMA;
-    if (list_empty(&c->pending))
+    fab_msg_flush(c); /* what was sent before goes before */
+    if (c->state == FAB_CONNECTED && list_empty(&c->pending))
         e = fab_rma_post(c, r);
     if (!e)
         return 0;
     /* It comes back in every case: after a failure with the end of the connection. */
     list_push_back(&c->pending, &r->link);
-    if (e == -EAGAIN)
+    if (e == -EAGAIN && c->state == FAB_CONNECTED)
         fab_conn_retry_later(c);
     else
         fab_conn_fail(c, e);

@@ -124,6 +124,7 @@ int fab_shard_open(struct fab *f, const struct fab_callbacks *cb, void *user, st
     list_init(&s->lingering);
     list_init(&s->closing);
     list_init(&s->retry);
+    list_init(&s->open);
     list_init(&s->mrs);
     r = fabric_objects(s);
     if (!r)

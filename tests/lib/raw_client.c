@@ -456,8 +456,11 @@ void raw_disconnect(struct raw_conn *k)
 int raw_send(struct raw_conn *k, const void *msg, size_t len)
 {
     struct iovec iov = {(void *)msg, len};
+    int r = k->conn ? fab_send(k->conn, &iov, 1) : -ENOTCONN;
 
-    return k->conn ? fab_send(k->conn, &iov, 1) : -ENOTCONN;
+    if (!r)
+        fab_flush(k->shard);
+    return r;
 }
 
 int raw_request(struct raw_conn *k, const struct dp_request *in)

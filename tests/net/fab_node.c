@@ -131,6 +131,7 @@ void node_send(struct link *l, const void *msg, size_t len)
     while ((r = fab_send(l->c, &iov, 1)) == -EAGAIN)
         CHECK(fab_progress(l->n->s, NSEC_PER_SEC) >= 0);
     CHECK(!r);
+    fab_flush(l->n->s);
     l->out++;
 }
 

@@ -21,6 +21,8 @@ static inline bool provider_is_rdma(const char *provider)
 void good_ticket_is_accepted_and_bad_refused(void **state);
 void messages_flow_both_ways_when_credits_run_out(void **state);
 void an_answer_never_lacks_a_credit(void **state);
+void messages_of_one_turn_share_a_frame_where_the_peer_takes_that(void **state);
+void a_message_goes_out_before_its_connection_is_ended(void **state);
 void a_peer_that_breaks_the_message_rules_loses_its_connection(void **state);
 void an_idle_shard_sleeps_and_wakes(void **state);
 void rma_moves_the_right_bytes_and_a_send_comes_after_writes(void **state);

@@ -10,6 +10,8 @@ static char provider[32];
 
 static const struct CMUnitTest msg_tests[] = {
     T(good_ticket_is_accepted_and_bad_refused), T(messages_flow_both_ways_when_credits_run_out),
+    T(messages_of_one_turn_share_a_frame_where_the_peer_takes_that),
+    T(a_message_goes_out_before_its_connection_is_ended),
     T(an_answer_never_lacks_a_credit),          T(a_peer_that_breaks_the_message_rules_loses_its_connection),
     T(an_idle_shard_sleeps_and_wakes),          T(required_rdma_that_is_missing_is_named),
     T(one_process_has_one_verbs_library),

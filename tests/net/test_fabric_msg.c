@@ -220,7 +220,119 @@ void an_answer_never_lacks_a_credit(void **state)
     assert_true(run_pair(__func__, *state, answer_server, ask_client));
 }
 
+/* ---- several messages in one frame ---- */
+
+enum { TOGETHER = 20, TOGETHER_FRAMES = 3, LARGE = 4200 };
+
+static void together_message(struct link *l, const void *msg, size_t len)
+{
+    CHECK(len == (l->in <= TOGETHER ? l->in - 1 : LARGE) && filled(msg, len, 5, l->in));
+}
+
+static void send_together(struct link *l)
+{
+    uint8_t buf[LARGE];
+
+    for (uint64_t i = 1; i <= TOGETHER + 2; i++) {
+        size_t len = i <= TOGETHER ? i - 1 : LARGE; /* the first one is empty */
+
+        fill(buf, len, 5, i);
+        node_answer(l, buf, len);
+    }
+}
+
+static void take_together(struct node *n, struct link *l, uint64_t frames)
+{
+    struct fab_conn_stats st;
+
+    UNTIL(n, l->in == TOGETHER + 2);
+    fab_conn_stats(l->c, &st);
+    CHECK(st.msgs_in == TOGETHER + 2 && st.frames_in >= frames && st.frames_in <= frames + 2);
+}
+
+/* The second client is one that knows of one message in a frame only, as a first version does. */
+static void together_server(const char *provider, int fd)
+{
+    static struct node n;
+
+    node_open(&n, provider, (struct fab_config){0});
+    n.message = together_message;
+    node_listen(&n);
+    tell_addr(fd, &n);
+    for (uint32_t i = 0; i < 2; i++) {
+        UNTIL(&n, n.up == i + 1);
+        send_together(&n.links[i]);
+        take_together(&n, &n.links[i], i ? TOGETHER : TOGETHER_FRAMES);
+        UNTIL(&n, n.closed == i + 1);
+        CHECK(n.links[i].err == 0);
+    }
+    node_close(&n);
+}
+
+static void together_client(const char *provider, int fd)
+{
+    static struct node n;
+
+    node_open(&n, provider, (struct fab_config){0});
+    n.message = together_message;
+    hear_addr(fd, &n);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct link *l;
+
+        n.f->frame_max = i ? FAB_MSG_MAX : n.f->frame_max;
+        l = node_connect(&n, NULL, 0);
+        UNTIL(&n, l->up);
+        l->c->takes_several = !i;
+        send_together(l);
+        take_together(&n, l, i ? TOGETHER : TOGETHER_FRAMES);
+        fab_disconnect(l->c);
+        UNTIL(&n, l->closed);
+    }
+    node_close(&n);
+}
+
+void messages_of_one_turn_share_a_frame_where_the_peer_takes_that(void **state)
+{
+    assert_true(run_pair(__func__, *state, together_server, together_client));
+}
+
+/* What was sent goes before the end, though nobody has driven the fabric since. */
+static void last_word_server(const char *provider, int fd)
+{
+    static struct node n;
+
+    node_open(&n, provider, (struct fab_config){0});
+    node_listen(&n);
+    tell_addr(fd, &n);
+    UNTIL(&n, n.closed == 1);
+    CHECK(n.links[0].in == 2 && n.links[0].err == 0);
+    node_close(&n);
+}
+
+static void last_word_client(const char *provider, int fd)
+{
+    static struct node n;
+    struct link *l;
+
+    node_open(&n, provider, (struct fab_config){0});
+    hear_addr(fd, &n);
+    l = node_connect(&n, NULL, 0);
+    UNTIL(&n, l->up);
+    node_answer(l, "one", 3);
+    node_answer(l, "two", 3);
+    fab_disconnect(l->c);
+    UNTIL(&n, l->closed);
+    node_close(&n);
+}
+
+void a_message_goes_out_before_its_connection_is_ended(void **state)
+{
+    assert_true(run_pair(__func__, *state, last_word_server, last_word_client));
+}
+
 /* ---- a peer that breaks the rules ---- */
+
+enum { FAULTS = 10 };
 
 static void rules_server(const char *provider, int fd)
 {
@@ -230,8 +342,8 @@ static void rules_server(const char *provider, int fd)
     node_open(&n, provider, (struct fab_config){.credits = 4});
     node_listen(&n);
     tell_addr(fd, &n);
-    UNTIL(&n, n.nlinks == 6 && n.closed == 5);
-    for (uint32_t i = 0; i < 5; i++)
+    UNTIL(&n, n.nlinks == FAULTS + 1 && n.closed == FAULTS);
+    for (uint32_t i = 0; i < FAULTS; i++)
         CHECK(n.links[i + 1].closed && n.links[i + 1].err == -EPROTO);
     /* The first one was there before and is not touched. */
     CHECK(!n.links[0].closed && n.links[0].up);
@@ -243,9 +355,19 @@ static void rules_server(const char *provider, int fd)
 static void rules_client(const char *provider, int fd)
 {
     static struct node n;
-    uint8_t bad[5][8] = {
-        {FAB_T_DATA, 1, 0, 0}, {9, 0, 0, 0}, {FAB_T_CREDIT, 0, 0, 0}, {FAB_T_CREDIT, 0, 255, 0}, {FAB_T_DATA, 0}};
-    size_t len[5] = {4, 4, 4, 4, 2};
+    uint8_t bad[FAULTS][16] = {
+        {FAB_T_DATA, 1, 0, 0},
+        {9, 0, 0, 0},
+        {FAB_T_CREDIT, 0, 0, 0},
+        {FAB_T_CREDIT, 0, 255, 0},
+        {FAB_T_DATA, 0},
+        {FAB_T_SEVERAL},                                     /* no message */
+        {FAB_T_SEVERAL, 0, 0, 0, 1, 0, 'x'},                 /* one */
+        {FAB_T_SEVERAL, 0, 0, 0, 1, 0, 'x', 2, 0, 'y'},      /* longer than the frame */
+        {FAB_T_SEVERAL, 0, 0, 0, 1, 0, 'x', 1, 0, 'y', 0},   /* half a length */
+        {FAB_T_SEVERAL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, /* five messages: more than it has credits */
+    };
+    size_t len[FAULTS] = {4, 4, 4, 4, 2, 4, 7, 10, 11, 14};
     struct link *good;
     uint8_t done = 1;
 
@@ -253,7 +375,7 @@ static void rules_client(const char *provider, int fd)
     hear_addr(fd, &n);
     good = node_connect(&n, NULL, 0);
     UNTIL(&n, good->up);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < FAULTS; i++) {
         struct link *l = node_connect(&n, NULL, 0);
 
         UNTIL(&n, l->up);

@@ -344,8 +344,10 @@ static bool step(struct rqueue *q)
     n = fab_progress(q->shard, 0);
     if (n < 0)
         fail_all(q, n);
-    if (n > 0)
+    if (n > 0) {
         send_waiting(q);
+        fab_flush(q->shard); /* the owner may have much to do with what has come */
+    }
     return n > 0;
 }
 

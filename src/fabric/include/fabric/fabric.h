@@ -112,6 +112,8 @@ int fab_listen(struct fab_shard *s, const struct sockaddr *addr, socklen_t len, 
  * of events, or -errno when the transport is broken for good. fab_wake makes it return. Not from inside a callback.
  */
 int fab_progress(struct fab_shard *s, uint64_t timeout_ns);
+/* Sends what fab_send has collected: for a thread that does something else before it drives the fabric again. */
+void fab_flush(struct fab_shard *s);
 /* Any thread. */
 void fab_wake(struct fab_shard *s);
 /*
@@ -201,7 +203,8 @@ struct fab_rma {
  */
 int fab_rma(struct fab_conn *c, struct fab_rma *r);
 /*
- * Copies and sends a message of at most FAB_MSG_MAX bytes, in order after earlier RMA writes of this connection.
+ * Copies a message of at most FAB_MSG_MAX bytes and sends it, in order with this connection's RMA. Those of one turn
+ * go together: at the latest with the next fab_progress or fab_arm, or with fab_flush.
  * -EAGAIN: no credit, on_sendable tells when there is one again; -EMSGSIZE; -ENOTCONN.
  * Where the peer never has more than fab_credits requests unanswered, there is always a credit for an answer; still
  * -EAGAIN may come while the provider is behind with what was sent.
@@ -212,7 +215,7 @@ uint32_t fab_send_credits(const struct fab_conn *c);
 uint32_t fab_credits(const struct fab_conn *c);
 
 struct fab_conn_stats {
-    uint64_t msgs_in, msgs_out, rma_bytes_in, rma_bytes_out, errors;
+    uint64_t msgs_in, msgs_out, frames_in, rma_bytes_in, rma_bytes_out, errors;
 };
 void fab_conn_stats(const struct fab_conn *c, struct fab_conn_stats *ret);
 
