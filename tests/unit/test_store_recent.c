@@ -350,6 +350,40 @@ static void the_page_of_a_killed_process_goes_with_its_store(void **state)
     eng_close(fx_open());
 }
 
+/* Of a process that lives, in whatever namespace, and of a store that is only not to be seen from here. */
+static void a_page_that_is_still_needed_is_not_removed(void **state)
+{
+    char outer[sizeof fx_dir], aside[96], away[120];
+    struct engine *e;
+    (void)state;
+    if (access("/dev/shm", W_OK))
+        skip();
+    e = fx_open();
+    snprintf(aside, sizeof aside, "%s.work", fx_dir);
+    assert_int_equal(rename(fx_dir, aside), 0);
+    open_another_store();
+    assert_true(has_page());
+    assert_int_equal(rename(aside, fx_dir), 0);
+    eng_close(e);
+    assert_false(has_page());
+
+    /* Another file system lies over its parent, or this process has another root. */
+    strcpy(outer, fx_dir);
+    assert_true((size_t)snprintf(fx_dir, sizeof fx_dir, "%s/store", outer) < sizeof fx_dir);
+    assert_int_equal(mkdir(fx_dir, 0700), 0);
+    assert_int_equal(fx_child(self, "dies", "5"), -SIGKILL);
+    snprintf(away, sizeof away, "%s.work", outer);
+    assert_int_equal(rename(outer, away), 0);
+    assert_int_equal(mkdir(outer, 0700), 0);
+    open_another_store();
+    assert_true(has_page());
+    assert_int_equal(rmdir(outer), 0);
+    assert_int_equal(rename(away, outer), 0);
+    eng_close(fx_open());
+    assert_false(has_page());
+    strcpy(fx_dir, outer);
+}
+
 static void a_record_whose_blocks_are_gone_is_not_taken(void **state)
 {
     (void)state;
@@ -440,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_copy_from_earlier_never_gets_the_tail_of_later, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_file_that_ends_too_early_is_not_all, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(the_page_of_a_killed_process_goes_with_its_store, fx_setup, fx_teardown),
+        cmocka_unit_test_setup_teardown(a_page_that_is_still_needed_is_not_removed, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_record_whose_blocks_are_gone_is_not_taken, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_check_in_between_tells_what_the_next_open_would_have, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_store_that_failed_leaves_none, fx_setup, fx_teardown),
