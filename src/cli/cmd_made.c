@@ -3,16 +3,15 @@
 #include "status.h"
 
 #include "base/crypto.h"
+#include "base/secret.h"
 #include "penstock/v1/admin.pb-c.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define SERVICE "/penstock.v1.TenantService/"
 #define SETTINGS_MAX 256
-#define TOKEN_MAX 512
 
 struct settings {
     Penstock__V1__TenantLimit v[SETTINGS_MAX], *at[SETTINGS_MAX];
@@ -130,30 +129,6 @@ static int run_tenant_delete(const struct cli_cmd *cmd, int argc, char **argv)
 
 /* ---- credentials ---- */
 
-/* The first line of a file that nobody else may read. */
-static int read_token(const char *path, char ret[TOKEN_MAX + 2])
-{
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    ssize_t n;
-
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        cli_error("%s: %s", path, strerror(errno));
-        return EXIT_USAGE;
-    }
-    if (st.st_mode & 077) {
-        cli_error("%s may be read by others: chmod 600 it", path);
-        return EXIT_USAGE;
-    }
-    n = read(fd, ret, TOKEN_MAX + 1);
-    ret[n > 0 ? n : 0] = 0;
-    ret[strcspn(ret, "\r\n")] = 0;
-    if (*ret)
-        return EXIT_OK;
-    cli_error("%s: its first line is empty", path);
-    return EXIT_USAGE;
-}
-
 /* The token goes where the user said, and nowhere else. */
 static int put_token(int fd, const char *path, const char *token)
 {
@@ -202,7 +177,7 @@ static int run_cred_create(const struct cli_cmd *cmd, int argc, char **argv)
         CLI_SERVER_OPTS(k),
         {0},
     };
-    char token[TOKEN_MAX + 2] = "";
+    char token[SECRET_TOKEN_MAX + 1] = "", err[300];
     struct settings set = {.n = 0};
     cleanup_close int out = -1;
     int code;
@@ -212,9 +187,10 @@ static int run_cred_create(const struct cli_cmd *cmd, int argc, char **argv)
         return cli_usage(cmd, "--from and --to: one of them");
     for (int i = first + 2; i < argc; i++)
         add_setting(&set, argv[i]);
-    code = from ? read_token(from, token) : EXIT_OK;
-    if (code)
-        return code;
+    if (from && secret_token(from, token, err, sizeof err) < 0) {
+        cli_error("%s", err);
+        return EXIT_USAGE;
+    }
     if (to && (out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0) {
         cli_error("%s: %s", to, strerror(errno));
         return EXIT_USAGE;

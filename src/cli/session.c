@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include "base/rng.h"
+#include "base/secret.h"
 #include "control/tls.h"
 #include "penstock/v1/session.pb-c.h"
 #include "server/config.h"
@@ -18,33 +19,23 @@ struct cli_session {
     uint32_t timeout_ms;
 };
 
-static int read_token(const char *path, char *ret, size_t size)
-{
-    FILE *f = fopen(path, "re");
-    bool ok;
-
-    if (!f)
-        return -errno;
-    ok = fgets(ret, (int)size, f) != NULL;
-    fclose(f);
-    ret[ok ? strcspn(ret, "\r\n") : 0] = 0;
-    return ret[0] ? 0 : -EINVAL;
-}
-
 /* No token is no error here: a certificate may do. */
-static int find_token(const char *addr, const struct cli_conn *k, char *ret, size_t size)
+static int find_token(const char *addr, const struct cli_conn *k, char ret[SECRET_TOKEN_MAX + 1])
 {
     const char *file = cli_or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
-    char token[TOKEN_BYTES];
-    int r = 0;
+    char token[TOKEN_BYTES], err[300];
+    int r;
 
     ret[0] = 0;
     if (file) {
-        r = read_token(file, ret, size);
-        return r < 0 ? cli_fail(r, "cannot read the token file %s", file) : EXIT_OK;
+        r = secret_token(file, ret, err, sizeof err);
+        if (r >= 0)
+            return EXIT_OK;
+        cli_error("%s", err);
+        return cli_exit_code(r);
     }
     if (rpc_addr_is_local(addr) && token_find(addr, token) == 0)
-        snprintf(ret, size, "%s", token);
+        strcpy(ret, token);
     return EXIT_OK;
 }
 
@@ -69,20 +60,21 @@ static int call(struct cli_session *s, const char *path, const ProtobufCMessage 
     return r;
 }
 
-static const char *hint(int err, const struct rpc_result *res)
+/* opening: only then is what is refused this client's credential. */
+static const char *hint(int err, const struct rpc_result *res, bool opening)
 {
-    if (err == -EACCES)
+    if (err == -EACCES && opening)
         return " (--token-file; --ca, --cert and --key)";
     if (!res->from_server && (strstr(res->details, "refused") || strstr(res->details, "No such file")))
         return "; is the server running? (penstock serve)";
     return "";
 }
 
-static int call_failed(struct cli_session *s, int r, const struct rpc_result *res)
+static int call_failed(struct cli_session *s, int r, const struct rpc_result *res, bool opening)
 {
     if (r == -ENOMEM)
         return cli_fail(r, "%s", s->what);
-    cli_error("%s: %s%s", s->what, rpc_result_text(res), hint(r, res));
+    cli_error("%s: %s%s", s->what, rpc_result_text(res), hint(r, res, opening));
     return cli_exit_code(r);
 }
 
@@ -94,7 +86,7 @@ ProtobufCMessage *cli_call(struct cli_session *s, const char *path, const Protob
     int r = call(s, path, in, out, &m, &res);
 
     if (r < 0)
-        *ret_exit = call_failed(s, r, &res);
+        *ret_exit = call_failed(s, r, &res, false);
     return m;
 }
 
@@ -116,20 +108,20 @@ static int open_with(struct cli_session *s, const char *token, ProtobufCMessage 
 
 static int open_session(struct cli_session *s, const char *addr, const struct cli_conn *k)
 {
-    char token[512], newer[sizeof token];
+    char token[SECRET_TOKEN_MAX + 1], newer[sizeof token];
     ProtobufCMessage *m = NULL;
     Penstock__V1__SessionOpenReply *a;
     struct rpc_result res;
-    int r, code = find_token(addr, k, token, sizeof token);
+    int r, code = find_token(addr, k, token);
 
     if (code != EXIT_OK)
         return code;
     r = open_with(s, token, &m, &res);
     /* A server that starts listens before it writes its token file: see session_net_open. */
-    if (r == -EACCES && find_token(addr, k, newer, sizeof newer) == EXIT_OK && strcmp(newer, token))
+    if (r == -EACCES && find_token(addr, k, newer) == EXIT_OK && strcmp(newer, token))
         r = open_with(s, newer, &m, &res);
     if (r < 0)
-        return call_failed(s, r, &res);
+        return call_failed(s, r, &res, true);
     a = (void *)m;
     if (a->session.len == sizeof s->id)
         memcpy(s->id, a->session.data, sizeof s->id);

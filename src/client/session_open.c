@@ -3,10 +3,9 @@
 
 #include "base/crypto.h"
 #include "base/err.h"
-#include "base/open.h"
+#include "base/secret.h"
 #include "control/tls.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,35 +83,15 @@ int session_net_call(struct session *s, const char *path, const ProtobufCMessage
     return r;
 }
 
-static int read_token(const char *file, char *ret, size_t size)
-{
-    int fd = open_setting(file);
-    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
-    size_t n;
-
-    if (!f) {
-        if (fd >= 0)
-            close(fd);
-        return fd < 0 ? fd : -ENOMEM;
-    }
-    n = fread(ret, 1, size - 1, f);
-    fclose(f);
-    while (n && isspace((unsigned char)ret[n - 1]))
-        n--;
-    ret[n] = '\0';
-    return n ? 0 : -EINVAL;
-}
-
 /* The token to show: of the file, or of the server's own token file for local addresses; else a certificate must do. */
-static int find_token(struct session *s, char *ret, size_t size, char *err, size_t err_size)
+static int find_token(struct session *s, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
 {
     int r = 0;
 
     ret[0] = '\0';
     if (s->token_file) {
-        r = read_token(s->token_file, ret, size);
-        if (r < 0)
-            snprintf(err, err_size, "cannot read the token file %.150s: %s", s->token_file, err_text(r));
+        r = secret_token(s->token_file, ret, err, err_size);
+        r = r < 0 ? r : 0;
     } else if (rpc_addr_is_local(s->addr) && token_find(s->addr, ret) < 0) {
         ret[0] = '\0';
     }
@@ -173,12 +152,20 @@ static int open_with(struct session *s, const char *token, ProtobufCMessage **re
     return session_net_call(s, SERVICE "Open", &req.base, &penstock__v1__session_open_reply__descriptor, ret, res);
 }
 
+/* Where its user says which credential it has. */
+static const char *credential_hint(const struct session *s)
+{
+    return strcmp(s->purpose, "agent")
+               ? " (--token-file; --ca, --cert and --key)"
+               : " (the agent's backend.token_file or backend.cert; a tenant's backend_token_file or backend_cert)";
+}
+
 int session_net_open(struct session *s, struct session_facts *ret, char *err, size_t err_size)
 {
-    char token[4096], newer[sizeof token];
+    char token[SECRET_TOKEN_MAX + 1], newer[sizeof token];
     struct rpc_result res;
     ProtobufCMessage *m = NULL;
-    int r = find_token(s, token, sizeof token, err, err_size);
+    int r = find_token(s, token, err, err_size);
 
     s->turned_away = false;
     if (r < 0)
@@ -188,7 +175,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
      * A server that starts listens before it writes its token file, and answers after that: the file that we found (or
      * did not find) was another's.
      */
-    if (r == -EACCES && find_token(s, newer, sizeof newer, err, err_size) == 0 && strcmp(newer, token))
+    if (r == -EACCES && find_token(s, newer, err, err_size) == 0 && strcmp(newer, token))
         r = open_with(s, newer, &m, &res);
     pst_wipe(token, sizeof token);
     pst_wipe(newer, sizeof newer);
@@ -200,7 +187,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
     if (r < 0) {
         r = connect_error(r, res.details);
         snprintf(err, err_size, "%s: %s%s%s", s->addr, rpc_result_text(&res),
-                 r == -EACCES ? " (--token-file; --ca, --cert and --key)" : "",
+                 r == -EACCES ? credential_hint(s) : "",
                  r == -ECONNREFUSED ? "; is the server running? (penstock serve)" : "");
     }
     return r;

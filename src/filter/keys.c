@@ -2,8 +2,8 @@
 
 #include "base/crypto.h"
 #include "base/err.h"
-#include "base/open.h"
 #include "base/rng.h"
+#include "base/secret.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -13,7 +13,6 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define KEY_WAIT_NS (60 * NSEC_PER_SEC) /* a command that asks a key server has so long */
@@ -100,27 +99,6 @@ static int64_t read_text(int fd, uint8_t text[KEY_TEXT_MAX])
     }
 }
 
-static int64_t from_file(const char *path, uint8_t text[KEY_TEXT_MAX], char *err, size_t err_size)
-{
-    cleanup_close int fd = open_setting(path);
-    struct stat st;
-    int64_t n;
-
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        int e = fd < 0 ? fd : -errno;
-        snprintf(err, err_size, "key file %.100s: %s", path, err_text(e));
-        return e;
-    }
-    if (S_ISREG(st.st_mode) && st.st_mode & 077) {
-        snprintf(err, err_size, "key file %.100s may be read by others: chmod 600 it", path);
-        return -EPERM;
-    }
-    n = read_text(fd, text);
-    if (n < 0)
-        snprintf(err, err_size, "key file %.100s: %s", path, err_text((int)n));
-    return n;
-}
-
 static int64_t from_env(const char *name, uint8_t text[KEY_TEXT_MAX], char *err, size_t err_size)
 {
     const char *v = getenv(name);
@@ -169,7 +147,7 @@ static int64_t from_command(const char *command, uint8_t text[KEY_TEXT_MAX], cha
 static int load(const char *how, const char *value, struct tenant_key *ret, char *err, size_t err_size)
 {
     uint8_t text[KEY_TEXT_MAX], key[SEAL_KEY];
-    int64_t n = !strcmp(how, "file")  ? from_file(value, text, err, err_size)
+    int64_t n = !strcmp(how, "file")  ? secret_bytes("key file", value, text, sizeof text, err, err_size)
                 : !strcmp(how, "env") ? from_env(value, text, err, err_size)
                                       : from_command(value, text, err, err_size);
     int r = n < 0 ? (int)n : key_parse(text, (size_t)n, key);

@@ -3,18 +3,16 @@
 #include "made.h"
 
 #include "base/err.h"
-#include "base/open.h"
+#include "base/secret.h"
 #include "control/tls.h"
 #include "filter/filter.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #define FILES_MIN   128u /* descriptors: about 45 of one's own, 32 for files of the store, the rest for clients */
 #define FILES_SHARD 16u  /* each shard more */
@@ -229,39 +227,12 @@ static int open_store(struct srv *srv, char *err, size_t err_size)
 
 /* ---- credentials ---- */
 
-static int read_token(const char *path, char *ret, size_t size, char *err, size_t err_size)
-{
-    cleanup_close int fd = open_setting(path);
-    struct stat st;
-    ssize_t n;
-
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        int e = fd < 0 ? fd : -errno;
-        snprintf(err, err_size, "token file %s: %s", path, err_text(e));
-        return e;
-    }
-    if (st.st_mode & 077) {
-        snprintf(err, err_size, "token file %s may be read by others: chmod 600 it", path);
-        return -EPERM;
-    }
-    n = read(fd, ret, size - 1);
-    if (n < 0)
-        return -errno;
-    ret[n] = 0;
-    ret[strcspn(ret, "\r\n")] = 0;
-    if (strlen(ret) < 16) {
-        snprintf(err, err_size, "token file %s: its first line must have at least 16 characters", path);
-        return -EINVAL;
-    }
-    return 0;
-}
-
 int srv_read_token(const char *path, uint8_t ret_hash[32], char *err, size_t err_size)
 {
-    char token[512] = "";
-    int r = read_token(path, token, sizeof token, err, err_size);
+    char token[SECRET_TOKEN_MAX + 1] = "";
+    int r = secret_token(path, token, err, err_size);
 
-    if (r == 0)
+    if (r >= 0)
         r = token_hash(token, ret_hash);
     pst_wipe(token, sizeof token);
     return r;

@@ -320,6 +320,8 @@ static void an_agent_makes_no_tenant_that_its_server_refuses(void **state)
     assert_int_equal(raw_tenant_create(&alice, "refused", wrong), -EACCES);
     assert_non_null(strstr(raw_said, "tenant refused: "));
     assert_non_null(strstr(raw_said, "not one of this server's"));
+    assert_non_null(strstr(raw_said, "backend_token_file")); /* the agent's, and not that of who asks */
+    assert_null(strstr(raw_said, "--token-file"));
     snprintf(backend, sizeof backend, "backend_token_file=/none");
     assert_true(raw_tenant_create(&alice, "refused", wrong) < 0);
     assert_non_null(strstr(raw_said, "/none"));

@@ -33,6 +33,9 @@ mkdir tree full m
 echo x >file
 echo x >tree/x
 echo x >full/x
+echo short >short
+echo 0123456789abcdef >other.token
+chmod 600 short other.token
 NOBODY=127.0.0.1:1
 "$PENSTOCK" cp file "$URL/file"
 "$PENSTOCK" cp -r tree "$URL/tree"
@@ -93,10 +96,13 @@ table <<'ROWS'
 5 | or allow plain text (--insecure) | status penstock://192.0.2.1
 3 | offers no data endpoint for provider nonsense | cat --provider nonsense "$URL/file"
 1 | RDMA is required | ls --require-rdma "$URL"
-4 | cannot read the token file none: No such file | ls --token-file none "$URL"
-4 | cannot read the token file none: No such file | status --token-file none "$SERVER"
-5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | ls --token-file file "$URL"
-5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | status --token-file file "$SERVER"
+4 | token file none: No such file | ls --token-file none "$URL"
+4 | token file none: No such file | status --token-file none "$SERVER"
+5 | token file file may be read by others: chmod 600 it | ls --token-file file "$URL"
+5 | token file file may be read by others: chmod 600 it | status --token-file file "$SERVER"
+2 | token file short: its first line must have at least 16 characters | credential create "$SERVER" x tenant=y --from short
+5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | ls --token-file other.token "$URL"
+5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | status --token-file other.token "$SERVER"
 ROWS
 
 say "pools and containers"
