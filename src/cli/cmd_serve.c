@@ -121,6 +121,10 @@ static int serve(struct serve_args *a, sigset_t *signals)
     char err[600] = "out of memory";
     int r = srv_start(a->cfg, &srv, err, sizeof err), sig = 0;
 
+    if (r == -EINTR) {
+        log_info("%s", err);
+        return EXIT_OK;
+    }
     if (r < 0) {
         cli_error("%s", err);
         return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;

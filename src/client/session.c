@@ -38,7 +38,7 @@ static void count_refusal(struct session *s, int err, const char *text)
         return;
     log_error("%s; operations fail until the server lets this client in again", text);
     pthread_mutex_lock(&s->lock);
-    s->refused = err;
+    s->refused = s->stop ? s->refused : err;
     fail_tickets(s);
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -58,7 +58,7 @@ static int open_new(struct session *s)
         return r;
     }
     scoped_lock(&s->lock);
-    s->refused = 0;
+    s->refused = s->stop ? s->refused : 0;
     s->facts = f;
     s->epoch++;
     s->dead = false;
@@ -129,7 +129,7 @@ static int establish(struct session *s)
     if (resume)
         s->hooks.resume(s->hooks.user);
     pthread_mutex_lock(&s->lock);
-    r = atomic_load(&s->resume_again) || s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
+    r = s->stop || atomic_load(&s->resume_again) || s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
     if (r == 0) {
         s->resuming = false;
         s->up = true;
@@ -368,6 +368,27 @@ int session_open(const struct session_config *cfg, const struct session_hooks *h
     return 0;
 }
 
+void session_end_waits(struct session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->stop) {
+        pthread_mutex_unlock(&s->lock);
+        return;
+    }
+    s->stop = true;
+    s->refused = -ESHUTDOWN;
+    s->was_up = s->up;
+    s->up = false;
+    fail_tickets(s);
+    pthread_cond_signal(&s->work);
+    pthread_cond_broadcast(&s->changed);
+    rpc_cancel_fire(s->cancel);
+    if (s->stream)
+        rpc_stream_cancel(s->stream);
+    pthread_mutex_unlock(&s->lock);
+    s->hooks.changed(s->hooks.user);
+}
+
 void session_close(struct session *s)
 {
     bool up;
@@ -376,7 +397,7 @@ void session_close(struct session *s)
         return;
     pthread_mutex_lock(&s->lock);
     s->stop = true;
-    up = s->up;
+    up = s->up || s->was_up;
     pthread_cond_signal(&s->work);
     rpc_cancel_fire(s->cancel);
     if (!up && s->stream)

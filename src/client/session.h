@@ -67,7 +67,7 @@ struct session {
     struct session_hooks hooks;
     char *ca_file, *cert_file, *key_file;
     bool insecure;
-    struct rpc_cancel *cancel; /* of the keeper's calls, at the end */
+    struct rpc_cancel *cancel; /* of all calls, at the end */
     pthread_t keeper;
 
     pthread_mutex_t lock;
@@ -75,10 +75,12 @@ struct session {
     pthread_cond_t work;    /* for the keeper; monotonic */
     bool stop;
     bool up;           /* calls may go */
+    bool was_up;       /* it was when the waits were ended: there is a session to close */
     bool resuming;     /* only calls of the hook may go */
     _Atomic bool resume_again; /* the hook has not come to its end */
     bool dead;         /* the server does not know the session: open a new one */
-    _Atomic int refused; /* the server lets this client in no more: -errno of what waits; changed under the lock */
+    /* -errno of what waits: the server lets this client in no more, or the waits were ended; changed under the lock */
+    _Atomic int refused;
     bool turned_away;    /* keeper only: the server itself has refused the last try */
     uint32_t refusals;   /* keeper only: in a row */
     bool stream_over;  /* nobody reads any more */

@@ -216,6 +216,8 @@ int session_stream_start(struct session *s)
     s->stream = stream;
     s->stream_over = false;
     s->read_now = false;
+    if (s->stop)
+        rpc_stream_cancel(stream);
     pthread_mutex_unlock(&s->lock);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);

@@ -13,8 +13,8 @@ struct with_header {
     PB(AdminHeader) * header;
 };
 
-static int once(struct session_channel *ch, const char *path, ProtobufCMessage *req, uint64_t deadline_ns,
-                const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret)
+static int once(struct session *s, struct session_channel *ch, const char *path, ProtobufCMessage *req,
+                uint64_t deadline_ns, const ProtobufCMessageDescriptor *reply, ProtobufCMessage **ret)
 {
     uint64_t now = now_ns();
     struct rpc_result res;
@@ -27,7 +27,7 @@ static int once(struct session_channel *ch, const char *path, ProtobufCMessage *
     if (!buf)
         return -ENOMEM;
     r = rpc_unary(ch->rpc, path, buf, protobuf_c_message_pack(req, buf),
-                  (uint32_t)((deadline_ns - now) / NSEC_PER_MSEC + 1), NULL, &res);
+                  (uint32_t)((deadline_ns - now) / NSEC_PER_MSEC + 1), s->cancel, &res);
     free(buf);
     if (r == 0) {
         *ret = protobuf_c_message_unpack(reply, NULL, res.len, res.data);
@@ -65,7 +65,7 @@ static int round_trip(struct session *s, const char *path, ProtobufCMessage *req
     h->session = (ProtobufCBinaryData){sizeof id, id};
     ch = session_channel_ref(s);
     pthread_mutex_unlock(&s->lock);
-    r = once(ch, path, req, deadline_ns, reply, ret);
+    r = once(s, ch, path, req, deadline_ns, reply, ret);
     session_channel_unref(s, ch);
     pthread_mutex_lock(&s->lock);
     if (r == -ESTALE && !resume && session_was_dead(s, *ret_epoch, deadline_ns))

@@ -14,7 +14,7 @@ struct rpc_channel {
 
 struct rpc_cancel {
     pthread_mutex_t mu;
-    grpc_call *call; /* of the call in progress */
+    struct list calls; /* struct cancellable: those in progress */
     bool fired;
 };
 
@@ -134,11 +134,18 @@ static void cq_give(struct rpc_channel *c, grpc_completion_queue *cq)
 
 /* ---- cancelling from another thread ---- */
 
+struct cancellable {
+    struct list link;
+    grpc_call *call;
+};
+
 struct rpc_cancel *rpc_cancel_new(void)
 {
     struct rpc_cancel *k = calloc(1, sizeof *k);
-    if (k)
+    if (k) {
         pthread_mutex_init(&k->mu, NULL);
+        list_init(&k->calls);
+    }
     return k;
 }
 
@@ -146,8 +153,8 @@ void rpc_cancel_fire(struct rpc_cancel *k)
 {
     scoped_lock(&k->mu);
     k->fired = true;
-    if (k->call)
-        grpc_call_cancel(k->call, NULL);
+    list_for_each (it, &k->calls)
+        grpc_call_cancel(list_entry(it, struct cancellable, link)->call, NULL);
 }
 
 void rpc_cancel_free(struct rpc_cancel *k)
@@ -158,14 +165,22 @@ void rpc_cancel_free(struct rpc_cancel *k)
     free(k);
 }
 
-static void cancel_attach(struct rpc_cancel *k, grpc_call *call)
+static void cancel_attach(struct rpc_cancel *k, struct cancellable *c)
 {
     if (!k)
         return;
     scoped_lock(&k->mu);
-    k->call = call;
-    if (call && k->fired)
-        grpc_call_cancel(call, NULL);
+    list_push_back(&k->calls, &c->link);
+    if (k->fired)
+        grpc_call_cancel(c->call, NULL);
+}
+
+static void cancel_detach(struct rpc_cancel *k, struct cancellable *c)
+{
+    if (!k)
+        return;
+    scoped_lock(&k->mu);
+    list_del(&c->link);
 }
 
 /* ---- results ---- */
@@ -297,6 +312,7 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
     grpc_call *call = grpc_channel_create_call(ch->ch, NULL, GRPC_PROPAGATE_DEFAULTS, cq, method, NULL, deadline, NULL);
     grpc_byte_buffer *out = rpc_bytes_new(msg, len), *in = NULL;
     grpc_metadata_array initial;
+    struct cancellable mine = {.call = call};
     struct ending end;
     grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                       {.op = GRPC_OP_SEND_MESSAGE},
@@ -313,13 +329,13 @@ int rpc_unary(struct rpc_channel *ch, const char *path, const void *msg, size_t 
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &initial;
     ops[4].data.recv_message.recv_message = &in;
     ops[5] = ending_op(&end);
-    cancel_attach(cancel, call);
+    cancel_attach(cancel, &mine);
     rpc_tag_give(&tag);
     if (grpc_call_start_batch(call, ops, 6, &tag, NULL) != GRPC_CALL_OK)
         abort(); /* misuse of the core by this file */
     grpc_completion_queue_pluck(cq, &tag, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     rpc_tag_take(&tag);
-    cancel_attach(cancel, NULL);
+    cancel_detach(cancel, &mine);
     result_fill(&end, ret);
     if (!ret->err)
         ret->err = take_message(in, &ret->data, &ret->len);

@@ -305,6 +305,11 @@ int ctl_server_port(const struct ctl_server *s, size_t i)
 
 /* ---- stop ---- */
 
+void ctl_server_end_waits(struct ctl_server *s)
+{
+    atomic_store(&s->waits_ended, true);
+}
+
 void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms)
 {
     atomic_store(&s->stopping, true);

@@ -102,7 +102,9 @@ int ctl_result(struct ctl_req *q, int r)
     once_end(&q->once); /* before the client hears of it, and uses the slot again */
     if (q->later)
         return r;
-    return r < 0 && q->sess && !sess_alive(q->sess) ? ctl_fail(q, -ESTALE, "the session has ended") : r;
+    return r < 0 && q->sess && (!sess_alive(q->sess) || atomic_load(&q->s->waits_ended))
+               ? ctl_fail(q, -ESTALE, "the session has ended")
+               : r;
 }
 
 int ctl_still_wanted(struct ctl_req *q)

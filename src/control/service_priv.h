@@ -78,6 +78,7 @@ struct ctl_server {
     pthread_t tick;
     bool ticking;
     _Atomic bool stopping;
+    _Atomic bool waits_ended; /* ctl_server_end_waits */
     _Atomic uint64_t requests, failed;
 
     pthread_mutex_t mu; /* guards all below */

@@ -153,10 +153,12 @@ static int do_open(struct ctl_req *q, const void *in_, void *out_)
     copy_text(who.software, sizeof who.software, in->software);
     copy_text(who.peer, sizeof who.peer, rpc_peer(q->call));
     r = bind_client(&q->about->in, &who, "penstock client id", who.client_id, who.client);
-    if (!r && atomic_load(&q->s->stopping))
-        r = ctl_fail(q, -ESHUTDOWN, "the server is stopping");
+    if (!r && (atomic_load(&q->s->stopping) || atomic_load(&q->s->waits_ended)))
+        r = -ESHUTDOWN;
     if (!r)
         r = pst_store_origin_add(q->about->in.st, who.client);
+    if (r == -ESHUTDOWN)
+        return ctl_fail(q, r, "the server is stopping");
     if (r)
         return r;
     r = sess_open(q->s->sess, &who, now_ns(), &q->sess);
@@ -187,6 +189,8 @@ static int do_renew(struct ctl_req *q, const void *in_, void *out_)
     PB(SessionRenewReply) *out = out_;
     int r = ctl_need_session(q, in->session);
 
+    if (!r && atomic_load(&q->s->waits_ended)) /* that is what who asks was told by ctl_result */
+        r = ctl_fail(q, -ESTALE, "the session has ended");
     if (!r)
         r = sess_renew(q->s->sess, q->sess, now_ns());
     out->lease_ms = (uint32_t)(sess_limits(q->s->sess)->lease_ns / NSEC_PER_MSEC);

@@ -118,10 +118,12 @@ void req_finish(struct req *r)
     r->reply.tag = r->dp.tag;
     r->reply.opcode = r->dp.opcode;
     /*
-     * Bytes that were to move did not: no answer may say that they did. And what fails under a session that has ended
-     * may fail for that alone: nothing has happened, and the client asks again in its next session.
+     * Bytes that were to move did not: no answer may say that they did. And what fails under a session that has ended,
+     * or once an agent has stopped to wait for its server, may fail for that alone: the client asks again in its next
+     * session.
      */
-    if (!c->fab || r->failed || (r->reply.status < 0 && !sess_alive(c->sess))) {
+    if (!c->fab || r->failed ||
+        (r->reply.status < 0 && (!sess_alive(c->sess) || atomic_load(&c->shard->srv->waits_ended)))) {
         conn_end(c);
         req_answered(r);
         return;

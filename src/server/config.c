@@ -35,7 +35,7 @@ const struct option_row config_rows[] = {
         "backend.provider", K_STR, T(backend.provider), V(backend.provider), 0, 0),
     ROW("backend-require-rdma", NULL, "agent: do not start without RDMA to the server", "backend.require_rdma", K_BOOL,
         T(backend.require_rdma), V(backend.require_rdma), 0, 0),
-    ROW("backend-timeout", "TIME", "agent: how long requests wait while the server is away; default 30s",
+    ROW("backend-timeout", "TIME", "agent: how long requests wait while the server is away; default 120s",
         "backend.timeout", K_MS, T(backend.timeout), V(backend.timeout_ms), 100, 86400000),
     ROW("store", "URL", "the store: local:/var/lib/penstock", "store.url", K_STR, T(store.url), V(store_url), 0, 0),
     ROW("store-option", "KEY=VALUE", "an option of its engine; repeatable", "store.options", K_LIST, T(store.options),

@@ -1,4 +1,4 @@
-/* Puts the daemon together, in the order in which its parts need one another, and takes it apart in the other one. */
+/* Puts the daemon together, in the order in which its parts need one another. stop.c takes it apart. */
 #include "data.h"
 #include "made.h"
 
@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -194,6 +195,14 @@ static bool is_away(int r)
     return r == -ECONNREFUSED || r == -EHOSTUNREACH || r == -ETIMEDOUT || r == -ENOTCONN || r == -ECONNRESET;
 }
 
+/* The process was told to end, and waits for that where it will have started. */
+static bool is_to_end(void)
+{
+    sigset_t set;
+
+    return sigpending(&set) == 0 && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
 /* An agent and the server behind it may start together: it waits for it as its requests do. */
 int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait,
                     struct pst_store **ret, char *err, size_t err_size)
@@ -206,6 +215,10 @@ int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts,
         int r = pst_backend_open(cfg->store_url, opts, nopts, ret, err, err_size);
         if (!cfg->agent || !wait || !is_away(r) || now_ns() >= end)
             return r;
+        if (is_to_end()) {
+            snprintf(err, err_size, "ended by a signal while it waited for %s", cfg->store_url);
+            return -EINTR;
+        }
         if (!told)
             log_warn("%s: waiting for it (backend.timeout)", err);
         told = true;
@@ -432,26 +445,6 @@ static int change_user(const char *name, char *err, size_t err_size)
     return e;
 }
 
-static void close_all(struct srv *srv)
-{
-    metrics_stop(srv->metrics);
-    srv_each_tenant(srv, t)
-        tenant_end_data(t);
-    exports_stop(atomic_exchange(&srv->exports, NULL));
-    ctl_server_free(srv->ctl); /* after the shards: they held sessions and containers */
-    thirds_free(srv->thirds);
-    for (struct tenant *t; (t = srv_tenant_from(srv, 0));)
-        srv_tenant_free(t);
-    made_creds_free(srv);
-    pthread_mutex_destroy(&srv->limits_lock);
-    pthread_mutex_destroy(&srv->change_lock);
-    pthread_rwlock_destroy(&srv->tenants_lock);
-    turns_free(srv->turns);
-    audit_close(srv->audit);
-    pst_store_close(srv->store);
-    free(srv);
-}
-
 int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t err_size)
 {
     struct srv *srv = calloc(1, sizeof *srv);
@@ -493,7 +486,7 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     if (r < 0) {
         if (srv->ctl)
             ctl_server_stop(srv->ctl, 0);
-        close_all(srv);
+        srv_close_all(srv);
         return r;
     }
     *ret = srv;
@@ -520,21 +513,4 @@ void srv_reload(struct srv *s, const struct srv_config *again)
 void srv_reopen_audit(struct srv *s)
 {
     audit_reopen(s->audit);
-}
-
-int srv_stop(struct srv *srv)
-{
-    uint64_t deadline = now_ns() + srv->cfg->drain_ms * NSEC_PER_MSEC, now;
-
-    log_info("draining, for %llu ms at most", (unsigned long long)srv->cfg->drain_ms);
-    pthread_rwlock_rdlock(&srv->tenants_lock);
-    srv_each_tenant(srv, t) tenant_each_shard(t, s)
-        atomic_store(&s->drain, true);
-    srv_each_tenant(srv, t) tenant_each_shard(t, s)
-        shard_drain(s, deadline);
-    pthread_rwlock_unlock(&srv->tenants_lock);
-    now = now_ns();
-    ctl_server_stop(srv->ctl, now < deadline ? (uint32_t)((deadline - now) / NSEC_PER_MSEC) : 0);
-    close_all(srv);
-    return 0;
 }

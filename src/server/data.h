@@ -289,6 +289,7 @@ struct srv {
     struct turns *turns; /* NULL: no limits, and a single tenant; needs change_lock */
     struct ctl_server *ctl;
     struct audit *audit; /* NULL: none */
+    atomic_bool waits_ended; /* the store's: what fails from now on is not answered */
     atomic_bool ready; /* set once ctl is there: shards listen before, and let nobody in */
     struct metrics *metrics;
     struct exports *_Atomic exports; /* NULL: no memory is taken */
@@ -298,7 +299,12 @@ struct srv {
     uint64_t start_ns;
 };
 
-/* The store at the bottom, by these options; an agent waits for the server behind it, if it is to. */
+/* stop.c: everything of a daemon that has started, or has begun to. */
+void srv_close_all(struct srv *srv);
+/*
+ * The store at the bottom, by these options; an agent waits for the server behind it, if it is to, and not beyond the
+ * signal that ends the process (-EINTR).
+ */
 int srv_open_lowest(const struct srv_config *cfg, const struct pst_option *opts, unsigned nopts, bool wait,
                     struct pst_store **ret, char *err, size_t err_size);
 /* tenant.c. One that is none any more is not found. Needs limits_lock, or the start. */

@@ -10,15 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Beyond what a request may wait for its backend: then somebody's fault is in the way of a tenant's end. */
+/* Then somebody's fault is in the way of a tenant's end. */
 #define END_WAIT_NS (60 * NSEC_PER_SEC)
 
 /* What has been taken out of the tables, as far as it got, is let go. */
 static void take_apart(struct tenant *t)
 {
     struct srv *srv = t->srv;
-    uint64_t deadline = now_ns() + END_WAIT_NS + srv->cfg->backend.timeout_ms * NSEC_PER_MSEC;
+    uint64_t deadline = now_ns() + END_WAIT_NS;
 
+    if (srv->cfg->agent) /* its own way to the server: nobody hears of what fails, since its sessions have ended */
+        pst_store_end_waits(t->store);
     tenant_end_data(t);
     if (ctl_tenant_remove(srv->ctl, t->id, deadline)) {
         srv_tenant_free(t);

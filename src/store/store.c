@@ -84,6 +84,13 @@ void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16])
         }
 }
 
+void pst_store_end_waits(struct pst_store *st)
+{
+    for (; st; st = st->next)
+        if (st->ops->end_waits)
+            st->ops->end_waits(st);
+}
+
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret)
 {

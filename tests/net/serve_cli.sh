@@ -175,6 +175,14 @@ wait "$BENCH" 2>/dev/null || true
 [ -z "$(ls "$PENSTOCK_RUN_DIR")" ] || fail "a token file is left: $(ls "$PENSTOCK_RUN_DIR")"
 expect 0 "$P" check "$T/store"
 
+say "an agent that waits for its server at its start can be told to end"
+"$P" serve --role agent --backend penstock://127.0.0.1:1 --backend-timeout 24h --listen 127.0.0.1:0 --metrics off 2>"$T/waits.log" &
+WAITS=$!
+PIDS+=("$WAITS")
+until grep -q "waiting for it (backend.timeout)" "$T/waits.log"; do kill -0 $WAITS || fail "$(cat "$T/waits.log")"; sleep 0.1; done
+kill -TERM $WAITS
+wait $WAITS || fail "it ended with $?: $(cat "$T/waits.log")"
+
 say "what was stored is there after a restart"
 serve --dev "$T/store"
 [ "$("$P" cat "$URL/hello")" = hello ]

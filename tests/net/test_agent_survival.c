@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,81 @@ static void they_fail_when_it_stays_away_and_go_on_when_it_is_back(void **state)
         nap(50);
     assert_int_equal(pst_disconnect(fs), 0);
     end_both();
+}
+
+/* ---- it is told to end while its server is away ---- */
+
+static void *append_and_sync(void *arg)
+{
+    struct call *c = arg;
+
+    c->n = pst_append(c->f, "two ", 4, NULL);
+    c->synced = pst_fsync(c->f);
+    return NULL;
+}
+
+struct making {
+    struct pst_fs *fs;
+    int r;
+};
+
+static void *make_folder(void *arg)
+{
+    struct making *m = arg;
+
+    m->r = pst_mkdir(m->fs, "/d", 0755);
+    return NULL;
+}
+
+/* hangs: the server is there, and does not answer; what was sent to it happens later. */
+static void end_while_away(bool hangs, const char *const *agent_args)
+{
+    struct making m;
+    struct call c;
+    pthread_t id[2];
+
+    start_both(NULL, agent_args);
+    m.fs = connect_at(agent.base, "ends", WAIT_MS);
+    c.f = api_open_new(m.fs, "/log", O_APPEND);
+    assert_int_equal(pst_append(c.f, "one ", 4, NULL), 4);
+    assert_int_equal(pst_fsync(c.f), 0);
+    if (hangs)
+        kill(server.pid, SIGSTOP);
+    else
+        daemon_kill(&server);
+    assert_int_equal(pthread_create(&id[0], NULL, append_and_sync, &c), 0);
+    assert_int_equal(pthread_create(&id[1], NULL, make_folder, &m), 0);
+    nap(500);
+    assert_int_equal(daemon_stop(&agent), 0); /* and not when the requests have waited long enough */
+    if (hangs)
+        kill(server.pid, SIGCONT);
+    else
+        assert_true(daemon_again(&server));
+    assert_true(daemon_again(&agent));
+    pthread_join(id[0], NULL);
+    pthread_join(id[1], NULL);
+    assert_int_equal(c.n, 4);
+    assert_int_equal(c.synced, 0);
+    assert_int_equal(m.r, 0);
+    assert_int_equal(pst_close(c.f), 0);
+    api_expect(m.fs, "/log", "one two ");
+    assert_int_equal(pst_disconnect(m.fs), 0);
+    end_both();
+}
+
+static void it_ends_in_the_time_of_its_drain_and_the_next_one_does_what_waited_once(void **state)
+{
+    static const char *const plain[] = {"--drain", "1s", "--backend-timeout", "24h", NULL};
+    static const char *const filters[] = {"--drain", "1s", "--backend-timeout", "24h", "--filter", "compress",
+                                          "--filter", "crypt:key_env=PST_TEST_KEY", NULL};
+
+    (void)state;
+    end_while_away(false, plain);
+    end_while_away(true, filters);
+    if (extended) {
+        end_while_away(true, plain);
+        end_while_away(false, filters);
+    }
 }
 
 /* ---- the agent is exchanged ---- */
@@ -441,6 +517,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_wait_for_the_server_behind_the_agent),
         cmocka_unit_test(they_fail_when_it_stays_away_and_go_on_when_it_is_back),
+        cmocka_unit_test(it_ends_in_the_time_of_its_drain_and_the_next_one_does_what_waited_once),
         cmocka_unit_test(hosts_of_a_restarted_agent_go_on_with_their_files),
         cmocka_unit_test(each_host_is_told_what_the_server_lost),
         cmocka_unit_test(hosts_that_die_in_mid_transfer_leave_nothing_in_the_agent),

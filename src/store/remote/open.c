@@ -420,6 +420,11 @@ static void remote_origin_remove(struct pst_store *st, const uint8_t client[16])
     session_origin_remove(remote_of(st)->session, client);
 }
 
+static void remote_end_waits(struct pst_store *st)
+{
+    session_end_waits(remote_of(st)->session);
+}
+
 static void remote_stats(struct pst_store *st, pst_stat_fn fn, void *user)
 {
     struct remote *r = remote_of(st);
@@ -491,6 +496,7 @@ const struct pst_store_ops remote_ops = {
     .history = remote_history,
     .origin_add = remote_origin_add,
     .origin_remove = remote_origin_remove,
+    .end_waits = remote_end_waits,
     .walks = true,
     .moves_only = true,
     .wants_shared = remote_wants_shared,

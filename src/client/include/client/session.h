@@ -62,6 +62,11 @@ struct session_hooks {
 /* Connects and opens a session: one try. 0, or -errno and a line for people in err. */
 int session_open(const struct session_config *cfg, const struct session_hooks *hooks, struct session **ret, char *err,
                  size_t err_size);
+/*
+ * What waits for the server, and what is begun from now on, fails with -ESHUTDOWN at once; only session_close is left.
+ * Any thread.
+ */
+void session_end_waits(struct session *s);
 /* No call, ticket or slot is in use any more. */
 void session_close(struct session *s);
 uint64_t session_timeout_ns(const struct session *s);

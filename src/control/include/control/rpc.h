@@ -158,7 +158,7 @@ int rpc_channel_open(const struct rpc_channel_config *cfg, struct rpc_channel **
 /* No call is in progress any more. Accepts NULL. */
 void rpc_channel_close(struct rpc_channel *ch);
 
-/* Ends a call from another thread; may be fired before, during or after it, and then serves no other call. */
+/* Ends calls, several at once, from another thread; may be fired before or after them, and ends later ones too. */
 struct rpc_cancel *rpc_cancel_new(void);
 void rpc_cancel_fire(struct rpc_cancel *k);
 void rpc_cancel_free(struct rpc_cancel *k);

@@ -174,6 +174,11 @@ int ctl_cred_add(struct ctl_server *s, const struct ctl_cred *c, bool may_be_tak
 uint32_t ctl_cred_end(struct ctl_server *s, uint64_t id);
 /* How many sessions a tenant may have from now on; 0: no limit of its own. Any thread. */
 void ctl_tenant_sessions(struct ctl_server *s, uint32_t tenant, uint32_t sessions);
+/*
+ * The stores' waits are about to be ended (pst_store_end_waits): what fails from now on may fail for that alone, so
+ * that clients are told that their session is over, and ask again in their next one.
+ */
+void ctl_server_end_waits(struct ctl_server *s);
 /* Health turns to NOT_SERVING, no new calls or sessions, calls end (grace_ms), sessions are closed. */
 void ctl_server_stop(struct ctl_server *s, uint32_t grace_ms);
 /* After stop, and after all sess and sess_cont are put back. Accepts NULL. */

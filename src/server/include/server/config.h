@@ -34,7 +34,7 @@
 #define SRV_AUDIT_KEEP     8u
 #define SRV_WINDOW         (4 * MiB) /* enough for a disk to be busy */
 
-#define SRV_BACKEND_MS     30000u /* how long an agent's requests wait for its backend */
+#define SRV_BACKEND_MS     120000u /* how long an agent's requests wait for its backend: as a mount does */
 
 /* Where an agent's files are, and as whom it goes there. Options that are not set: NULL, false. */
 struct srv_backend {

@@ -245,6 +245,8 @@ struct pst_store_ops {
     /* May be NULL: see pst_store_origin_add. */
     int (*origin_add)(struct pst_store *st, const uint8_t client[16]);
     void (*origin_remove)(struct pst_store *st, const uint8_t client[16]);
+    /* May be NULL: see pst_store_end_waits. */
+    void (*end_waits)(struct pst_store *st);
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
     /*
@@ -292,6 +294,12 @@ int pst_store_third(struct pst_store *st, uint32_t spread, uint64_t owner, struc
  */
 int pst_store_origin_add(struct pst_store *st, const uint8_t client[16]);
 void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16]);
+/*
+ * The store is to be closed, and nobody has time: what waits for an engine on another machine, and all that is asked of
+ * it from now on, fails with -ESHUTDOWN (or, in a filter, by it). What was sent may still happen there: whoever made
+ * such a request must not be told that it has failed. Any thread, beside all others; does not wait.
+ */
+void pst_store_end_waits(struct pst_store *st);
 
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret);
