@@ -72,7 +72,7 @@ static const char *hint(int err, const struct rpc_result *res, bool opening)
 
 static int call_failed(struct cli_session *s, int r, const struct rpc_result *res, bool opening)
 {
-    if (r == -ENOMEM)
+    if (r == -ENOMEM && !res->from_server)
         return cli_fail(r, "%s", s->what);
     cli_error("%s: %s%s", s->what, rpc_result_text(res), hint(r, res, opening));
     return cli_exit_code(r);

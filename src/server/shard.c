@@ -111,8 +111,9 @@ static int open_pools(struct shard *s)
     s->large_total = n;
     if (r < 0)
         snprintf(s->start_text, sizeof s->start_text,
-                 "%llu MiB of transfer buffers cannot be registered: %s (data.buffer_memory, ulimit -l)",
-                 (unsigned long long)(memory / MiB), err_text(r));
+                 "%llu MiB of transfer buffers%s%s cannot be registered: %s (%sbuffer_memory, ulimit -l)",
+                 (unsigned long long)(memory / MiB), s->tenant->id ? " of tenant " : "",
+                 s->tenant->id ? s->tenant->cfg->name : "", err_text(r), s->tenant->id ? "" : "data.");
     return r;
 }
 

@@ -39,19 +39,64 @@ static int share_sealed(struct tenant *t, char *err, size_t err_size)
     return r;
 }
 
+/* ---- memory that is asked for by a setting ---- */
+
+/* A line of /proc/meminfo, in bytes; UINT64_MAX: not known. */
+static uint64_t meminfo(const char *name)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    unsigned long long kib;
+    uint64_t ret = UINT64_MAX;
+    char line[120], key[40];
+
+    while (f && ret == UINT64_MAX && fgets(line, sizeof line, f))
+        if (sscanf(line, "%39[^:]: %llu kB", key, &kib) == 2 && !strcmp(key, name))
+            ret = kib * KiB;
+    if (f)
+        fclose(f);
+    return ret;
+}
+
+static void key_of(const struct tenant *t, const char *setting, const char *servers, char ret[100])
+{
+    if (t->id)
+        snprintf(ret, 100, "tenant %.*s.%s", SESS_NAME_MAX, t->cfg->name, setting);
+    else
+        snprintf(ret, 100, "%s", servers);
+}
+
+/* More than there is would not be refused when it is asked for, but end this process, or another one, when it is used. */
+static int memory_suffices(const char *key, uint64_t each, uint64_t n, const char *line,
+                           char *err, size_t err_size)
+{
+    uint64_t have = meminfo(line), all;
+
+    if (!__builtin_mul_overflow(each, n, &all) && all <= have)
+        return 0;
+    snprintf(err, err_size, "%s: %llu MiB%s: this machine has %llu MiB of memory%s", key,
+             (unsigned long long)(each / MiB), n > 1 ? " for each of its shards" : "",
+             (unsigned long long)(have / MiB), strcmp(line, "MemTotal") ? " to spare" : "");
+    return -ENOMEM;
+}
+
 static int push_cache(struct tenant *t, char *err, size_t err_size)
 {
     const struct srv_tenant *k = t->cfg;
     struct pst_store *below = t->store;
+    char key[100];
     void *base;
     size_t len;
     int r;
 
     if (!k->cache_bytes)
         return 0;
+    key_of(t, "cache", "cache", key);
+    r = memory_suffices(key, k->cache_bytes, 1, "MemTotal", err, err_size);
+    if (r < 0)
+        return r;
     r = filter_cache(below, k->cache_bytes, k->read_ahead, &t->store);
     if (r < 0) {
-        snprintf(err, err_size, "%llu MiB for the cache: %s", (unsigned long long)(k->cache_bytes / MiB), err_text(r));
+        snprintf(err, err_size, "%s: %llu MiB: %s", key, (unsigned long long)(k->cache_bytes / MiB), err_text(r));
         return r;
     }
     /* The queues to the server read straight into it. */
@@ -104,8 +149,13 @@ int tenant_start_data(struct tenant *t, unsigned first_shard, char *err, size_t 
         .require_rdma = cfg->data_require_rdma,
         .credits = (uint32_t)cfg->data_credits,
     };
-    int r = fab_open(&fc, &t->fab, err, err_size);
+    char key[100];
+    int r;
 
+    key_of(t, "buffer_memory", "data.buffer_memory", key);
+    r = memory_suffices(key, t->cfg->buffer_memory, t->cfg->shards, "MemAvailable", err, err_size);
+    if (r == 0)
+        r = fab_open(&fc, &t->fab, err, err_size);
     if (r < 0)
         return r;
     t->shards = calloc(t->cfg->shards, sizeof *t->shards);

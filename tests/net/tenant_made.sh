@@ -84,6 +84,7 @@ bad() { # WHAT IT SAYS, EXIT CODE, COMMAND...
 }
 bad "there is a tenant" 1 tenant create anna 'containers=pa/*'
 bad "carl.quota: \"lots\": must be a size" 1 tenant create carl 'containers=pa/*' quota=lots
+bad 'carl.buffer_memory: 1073741824 MiB: this machine has' 1 tenant create carl 'containers=pa/*' buffer_memory=1P
 bad "is not KEY=VALUE" 2 tenant create carl containers
 bad "/none: No such file" 1 tenant create carl 'containers=pa/*' "filters=crypt:key_file=$T/none" buffer_memory=16M
 bad "no such tenant" 4 tenant delete carl
@@ -91,7 +92,7 @@ bad "is in the configuration: take it out of the file" 1 tenant delete bert
 bad "\"token\" is no setting" 1 credential create carl tenant=anna token=0123456789abcdef
 echo short >"$T/short.token"
 chmod 600 "$T/short.token"
-bad "16 to 512 printable" 1 credential create carl tenant=anna --from "$T/short.token"
+bad "at least 16 characters" 2 credential create carl tenant=anna --from "$T/short.token"
 chmod 644 "$T/short.token"
 bad "may be read by others" 2 credential create carl tenant=anna --from "$T/short.token"
 bad "File exists" 2 credential create carl tenant=anna --to "$T/short.token"
