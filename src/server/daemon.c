@@ -458,6 +458,8 @@ int srv_start(const struct srv_config *cfg, struct srv **ret, char *err, size_t 
     pthread_mutex_init(&srv->change_lock, NULL);
     pthread_rwlock_init(&srv->tenants_lock, NULL);
     list_init(&srv->creds);
+    list_init(&srv->asleep);
+    list_init(&srv->asleep_limits);
     log_set_level(cfg->log);
     trace_set_slow(cfg->log_slow_ms * NSEC_PER_MSEC);
     snprintf(err, err_size, "out of memory");

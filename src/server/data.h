@@ -283,9 +283,10 @@ struct srv {
     pthread_rwlock_t tenants_lock;
     atomic_uint ntenants;
     pthread_mutex_t change_lock; /* made.h; taken before limits_lock, and that before tenants_lock */
-    pthread_mutex_t limits_lock; /* struct limits and `gone` of the tenants, creds, tenants_file */
+    pthread_mutex_t limits_lock; /* struct limits and `gone` of the tenants, creds, asleep*, tenants_file */
     struct list creds;           /* struct made_cred */
     unsigned ncreds;             /* of these */
+    struct list asleep, asleep_limits; /* struct made_cred, and limits, of tenants that are not there (asleep.c) */
     struct turns *turns; /* NULL: no limits, and a single tenant; needs change_lock */
     struct ctl_server *ctl;
     struct audit *audit; /* NULL: none */

@@ -110,10 +110,22 @@ static int from_settings(struct srv *srv, const char *name, const char *const *k
 }
 
 /* Needs change_lock. */
-static bool is_there(struct srv *srv, const char *name)
+static int is_free(struct srv *srv, const char *name, char *err, size_t err_size)
 {
+    unsigned asleep;
+
     scoped_lock(&srv->limits_lock);
-    return srv_tenant_find(srv, name) != NULL;
+    if (srv_tenant_find(srv, name)) {
+        snprintf(err, err_size, "there is a tenant \"%.63s\"", name);
+        return -EEXIST;
+    }
+    asleep = asleep_of(srv, name);
+    if (asleep)
+        snprintf(err, err_size,
+                 "tenants_file has %u credentials and limits of a tenant \"%.63s\" that was in the configuration: "
+                 "tenant delete takes them out",
+                 asleep, name);
+    return asleep ? -EEXIST : 0;
 }
 
 static int keep(struct tenant *t, char *err, size_t err_size)
@@ -134,10 +146,9 @@ int made_tenant_create(struct srv *srv, const char *name, const char *const *key
     int r;
 
     scoped_lock(&srv->change_lock);
-    if (is_there(srv, name)) {
-        snprintf(err, err_size, "there is a tenant \"%.63s\"", name);
-        return -EEXIST;
-    }
+    r = is_free(srv, name, err, err_size);
+    if (r < 0)
+        return r;
     r = from_settings(srv, name, keys, values, n, &m, err, err_size);
     if (r < 0)
         return r;
@@ -198,6 +209,22 @@ static int forget(struct tenant *t, struct list *creds, char *err, size_t err_si
     return r;
 }
 
+/* Nobody has a session of it. 1: that was all. */
+static int delete_asleep(struct srv *srv, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size)
+{
+    int r;
+
+    scoped_lock(&srv->limits_lock);
+    if (srv_tenant_find(srv, name) || !asleep_of(srv, name))
+        return 0;
+    r = asleep_delete(srv, name, err, err_size);
+    if (r < 0)
+        return r;
+    *ret_n = 0;
+    *ret_kept = true;
+    return 1;
+}
+
 static int find_made(struct srv *srv, const char *name, struct tenant **ret, char *err, size_t err_size)
 {
     struct tenant *t;
@@ -226,6 +253,11 @@ int made_tenant_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool 
     int r;
 
     pthread_mutex_lock(&srv->change_lock);
+    r = delete_asleep(srv, name, ret_n, ret_kept, err, err_size);
+    if (r) {
+        pthread_mutex_unlock(&srv->change_lock);
+        return r < 0 ? r : 0;
+    }
     r = find_made(srv, name, &t, err, err_size);
     if (r == 0)
         r = forget(t, &creds, err, err_size);

@@ -65,6 +65,19 @@ int tenants_file_save(struct srv *srv);
 /* Says in err why not. 0 without a file. */
 int tenants_file_keep(struct srv *srv, char *err, size_t err_size);
 
+/* asleep.c: credentials and limits of tenants that are not there. All need limits_lock, or the start. */
+int asleep_limit(struct srv *srv, const char *name, const char *key, const char *value);
+struct made_cred *asleep_cred_find(struct srv *srv, const char *name); /* NULL: none */
+/* With the same certificate or token: it could not be told from c once it wakes. */
+struct made_cred *asleep_twin(struct srv *srv, const struct made_cred *c);
+void asleep_limits_each(struct srv *srv, void (*fn)(void *arg, const char *name, const char *key, const char *value),
+                        void *arg);
+unsigned asleep_creds(const struct srv *srv);
+unsigned asleep_of(struct srv *srv, const char *tenant); /* how many there are of it */
+/* All of it, here and in tenants_file, or, if that cannot be written, nothing. */
+int asleep_delete(struct srv *srv, const char *tenant, char *err, size_t err_size);
+void asleep_free(struct srv *srv);
+
 /* made.c: see struct ctl_hooks. Any thread. */
 int made_tenant_create(struct srv *srv, const char *name, const char *const *keys, const char *const *values, size_t n,
                        bool *ret_kept, char *err, size_t err_size);

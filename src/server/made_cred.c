@@ -200,11 +200,20 @@ static int keep(struct srv *srv, struct made_cred *c, char *err, size_t err_size
     return r;
 }
 
+/* One that sleeps would end the start once its tenant is back. */
+static bool has_asleep_twin(struct srv *srv, const struct made_cred *c)
+{
+    scoped_lock(&srv->limits_lock);
+    return asleep_twin(srv, c) != NULL;
+}
+
 static int add(struct srv *srv, struct made_cred *c, char *err, size_t err_size)
 {
     struct ctl_cred x;
     int r = for_control(c, &x, err, err_size);
 
+    if (r == 0 && has_asleep_twin(srv, c))
+        r = -EEXIST;
     if (r == 0)
         r = ctl_cred_add(srv->ctl, &x, false, &c->id);
     pst_wipe(&x, sizeof x);
@@ -221,9 +230,16 @@ static int add(struct srv *srv, struct made_cred *c, char *err, size_t err_size)
 static int is_free(struct srv *srv, const char *name, char *err, size_t err_size)
 {
     scoped_lock(&srv->limits_lock);
-    if (srv->ncreds >= MADE_CREDS_MAX) {
+    if (srv->ncreds + asleep_creds(srv) >= MADE_CREDS_MAX) {
         snprintf(err, err_size, "there are %u credentials, which is the most", MADE_CREDS_MAX);
         return -ENOSPC;
+    }
+    if (asleep_cred_find(srv, name)) {
+        snprintf(err, err_size,
+                 "tenants_file has a credential \"%.63s\" of a tenant that was in the configuration: credential "
+                 "delete takes it out",
+                 name);
+        return -EEXIST;
     }
     if (!made_cred_find(srv, name) && !made_cred_configured(srv, name))
         return 0;
@@ -256,32 +272,40 @@ int made_cred_create(struct srv *srv, const char *name, const char *const *keys,
 
 /* ---- its end, and a list ---- */
 
+/* Needs limits_lock. Out of its list and the file, or nothing has changed. */
+static int forget(struct srv *srv, struct made_cred *c, bool asleep, char *err, size_t err_size)
+{
+    int r;
+
+    list_del(&c->link);
+    r = tenants_file_keep(srv, err, err_size);
+    if (r < 0)
+        list_push_back(asleep ? &srv->asleep : &srv->creds, &c->link);
+    else if (!asleep)
+        srv->ncreds--;
+    return r;
+}
+
 int made_cred_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size)
 {
-    struct made_cred *c;
+    struct made_cred *c, *asleep;
     int r;
 
     scoped_lock(&srv->change_lock);
     pthread_mutex_lock(&srv->limits_lock);
-    c = made_cred_find(srv, name);
+    asleep = asleep_cred_find(srv, name);
+    c = asleep ? asleep : made_cred_find(srv, name);
     r = c ? 0 : made_cred_configured(srv, name) ? -EOPNOTSUPP : -ENOENT;
-    if (r == 0) {
-        list_del(&c->link);
-        srv->ncreds--;
-        r = tenants_file_keep(srv, err, err_size);
-        if (r < 0) {
-            list_push_back(&srv->creds, &c->link);
-            srv->ncreds++;
-        }
-    } else {
+    if (r == 0)
+        r = forget(srv, c, asleep != NULL, err, err_size);
+    else
         snprintf(err, err_size,
                  r == -ENOENT ? "no such credential"
                               : "it is in the configuration: take it out of the file, and start the daemon anew");
-    }
     pthread_mutex_unlock(&srv->limits_lock);
     if (r < 0)
         return r;
-    *ret_n = ctl_cred_end(srv->ctl, c->id);
+    *ret_n = asleep ? 0 : ctl_cred_end(srv->ctl, c->id);
     *ret_kept = srv->cfg->tenants_file != NULL;
     made_cred_free(c);
     return 0;
@@ -310,9 +334,10 @@ void made_creds_list(struct srv *srv, void (*fn)(void *arg, const struct ctl_cre
         info = info_of(&cfg->credentials[i], cfg->tenants[cfg->credentials[i].tenant].name, false);
         fn(arg, &info);
     }
-    list_for_each (it, &srv->creds) {
-        const struct made_cred *c = list_entry(it, struct made_cred, link);
-        info = info_of(&c->cfg, c->text.tenant, true);
-        fn(arg, &info);
-    }
+    for (int asleep = 0; asleep < 2; asleep++)
+        list_for_each (it, asleep ? &srv->asleep : &srv->creds) {
+            const struct made_cred *c = list_entry(it, struct made_cred, link);
+            info = info_of(&c->cfg, c->text.tenant, true);
+            fn(arg, &info);
+        }
 }

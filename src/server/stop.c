@@ -88,6 +88,7 @@ static void close_rest(struct srv *srv)
     for (struct tenant *t; (t = srv_tenant_from(srv, 0));)
         srv_tenant_free(t);
     made_creds_free(srv);
+    asleep_free(srv);
     pthread_mutex_destroy(&srv->limits_lock);
     pthread_mutex_destroy(&srv->change_lock);
     pthread_rwlock_destroy(&srv->tenants_lock);

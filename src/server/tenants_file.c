@@ -6,6 +6,8 @@
  *                         @NAME token_hash HEX
  *   NAME KEY VALUE        a limit that was set, of a tenant of the configuration or a made one
  *
+ * What it has of a tenant that is not there stays in it, without effect (asleep.c).
+ *
  * A line that is not as it should be ends the start: nobody is to run without the limits that he has set.
  */
 #include "data.h"
@@ -45,6 +47,21 @@ static void put_hex(struct writing *w, const char *key, const uint8_t *bytes, si
     put(w, key, text);
 }
 
+static void put_cred(FILE *f, const struct made_cred *c)
+{
+    struct writing w = {f, "@", c->text.name};
+
+    made_cred_each(&c->text, put, &w);
+    if (!c->text.cn)
+        put_hex(&w, "token_hash", c->token_hash, sizeof c->token_hash);
+}
+
+static void put_limit(void *arg, const char *name, const char *key, const char *value)
+{
+    struct writing w = {arg, "", name};
+    put(&w, key, value);
+}
+
 static int write_all(struct srv *srv, FILE *f)
 {
     fprintf(f,
@@ -56,18 +73,16 @@ static int write_all(struct srv *srv, FILE *f)
         put_hex(&w, "id", t->made->life, sizeof t->made->life);
         made_tenant_each(&t->made->text, put, &w);
     }
-    list_for_each (it, &srv->creds) {
-        const struct made_cred *c = list_entry(it, struct made_cred, link);
-        struct writing w = {f, "@", c->text.name};
-        made_cred_each(&c->text, put, &w);
-        if (!c->text.cn)
-            put_hex(&w, "token_hash", c->token_hash, sizeof c->token_hash);
-    }
+    list_for_each (it, &srv->creds)
+        put_cred(f, list_entry(it, struct made_cred, link));
+    list_for_each (it, &srv->asleep)
+        put_cred(f, list_entry(it, struct made_cred, link));
     srv_each_tenant(srv, t) {
         struct writing w = {f, "", t->cfg->name};
         if (!t->gone)
             limits_each_set(t, put, &w);
     }
+    asleep_limits_each(srv, put_limit, f);
     if (fflush(f) || fsync(fileno(f)))
         return -errno;
     return ferror(f) ? -EIO : 0;
@@ -212,8 +227,9 @@ static int take_limit(struct srv *srv, const char *name, const char *key, const 
         return limits_take(t, key, value);
     if (!limits_is_key(key))
         return -EINVAL;
-    log_warn("%s: line %u: no tenant \"%s\" in the configuration: it is left out", srv->cfg->tenants_file, n, name);
-    return 0;
+    log_warn("%s: line %u: no tenant \"%s\" in the configuration: its %s is kept, and holds when it is back",
+             srv->cfg->tenants_file, n, name, key);
+    return asleep_limit(srv, name, key, value);
 }
 
 static int take_line(struct srv *srv, char *line, unsigned n, char *err, size_t err_size)
@@ -305,11 +321,12 @@ static int check_all(struct srv *srv, char *err, size_t err_size)
         if (r == 0 && t && t->id) {
             c->cfg.tenant = t->id;
         } else if (r == 0) {
-            log_warn("%s: credential %s is of tenant \"%s\", which is not in the configuration: it is left out",
+            log_warn("%s: credential %s is of tenant \"%s\", which is not in the configuration: it is kept, and lets "
+                     "nobody in until that is back",
                      srv->cfg->tenants_file, c->text.name, c->text.tenant);
             list_del(&c->link);
             srv->ncreds--;
-            made_cred_free(c);
+            list_push_back(&srv->asleep, &c->link);
         }
     }
     if (r == 0)

@@ -241,6 +241,35 @@ chmod 600 "$T/kept"
 serve --config "$T/penstock.yaml"
 as anna ls "$SERVER/pa/c" >/dev/null
 
+say "a tenant that is taken out of the configuration, and put back, has its credentials and limits again"
+credential create eve tenant=bert uid=1000 gid=1000 --to "$T/eve.token" 2>/dev/null
+tenant set bert weight=5 >/dev/null
+drain
+config "  - {name: fritz, containers: [pb/*], buffer_memory: 16M}" "  - {name: fritz, token: fritz-0123456789abcdef, tenant: fritz}"
+cp "$T/penstock.yaml" "$T/with.yaml"
+sed -i /bert/d "$T/penstock.yaml"
+serve --config "$T/penstock.yaml"
+tenant set fritz weight=2 >/dev/null # the file is written anew
+expect 5 as eve ls "$SERVER/pb/c"
+credential list bert | grep -q '^eve  *bert  *token' || fail "$(credential list)"
+bad 'has 2 credentials and limits of a tenant "bert"' 1 tenant create bert 'containers=pb/*' buffer_memory=16M
+bad 'has a credential "eve" of a tenant' 1 credential create eve tenant=fritz
+bad "another one has this token" 1 credential create mallory tenant=fritz --from "$T/eve.token"
+drain
+serve --config "$T/with.yaml"
+as eve get "$SERVER/pb/c/f" - | cmp - "$T/f"
+tenant show bert | grep -q '^weight  *5' || fail "$(tenant show bert)"
+drain
+serve --config "$T/penstock.yaml"
+credential delete eve | grep -q '^0 of its sessions' || fail "a credential that lets nobody in cannot be deleted"
+tenant delete bert >/dev/null
+if grep -q -e eve -e bert "$T/kept"; then fail "$(cat "$T/kept")"; fi
+tenant create bert 'containers=pb/*' buffer_memory=16M >/dev/null
+tenant delete bert >/dev/null
+drain
+config "" ""
+serve --config "$T/penstock.yaml"
+
 say "a key file that nobody writes to is not waited for without end"
 mkfifo -m 600 "$T/nobody"
 bad "nobody" 1 tenant create carl 'containers=pb/*' buffer_memory=16M "filters=crypt:key_file=$T/nobody"
