@@ -65,7 +65,7 @@ static void key_of(const struct tenant *t, const char *setting, const char *serv
         snprintf(ret, 100, "%s", servers);
 }
 
-/* More than there is would not be refused when it is asked for, but end this process, or another one, when it is used. */
+/* More than there is would not be refused when it is asked for, but end some process when it is used. */
 static int memory_suffices(const char *key, uint64_t each, uint64_t n, const char *line,
                            char *err, size_t err_size)
 {

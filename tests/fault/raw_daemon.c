@@ -27,7 +27,7 @@ uint64_t ino;
 struct cap whole;
 const char *daemon_filter, *daemon_config, *daemon_agent_config, *daemon_cache;
 bool daemon_export, daemon_agent, daemon_third;
-char export_path[100];
+char export_path[100], behind_file[100], behind_setting[120];
 #define PAGE_TOKEN "token-of-the-metrics-page"
 static char token_path[100];
 
@@ -138,6 +138,8 @@ int start_daemon(void **state)
         snprintf(behind_addr, sizeof behind_addr, "127.0.0.1:%d", srv_control_port(behind_srv, 0));
         if (token_find(behind_addr, behind_token) < 0)
             return -1;
+        snprintf(behind_file, sizeof behind_file, "%s/%d.token", dir, srv_control_port(behind_srv, 0));
+        snprintf(behind_setting, sizeof behind_setting, "backend_token_file=%s", behind_file);
         snprintf(path, sizeof path, "penstock://%s", behind_addr);
         if (start_one(path, &srv) < 0)
             return -1;

@@ -22,6 +22,7 @@ extern bool daemon_agent;         /* it is an agent, with the server behind it i
 extern char export_path[100];
 extern char addr[64], token[TOKEN_BYTES];
 extern char behind_addr[64], behind_token[TOKEN_BYTES]; /* of an agent's server */
+extern char behind_file[100], behind_setting[120];      /* where that token is, and a tenant's setting that says so */
 extern struct raw alice, bob;
 extern struct raw_conn conn; /* alice's, new for each test, with `whole` bound as 0 */
 extern uint64_t ino;         /* a file of FILE_BYTES, full of 'f' at the start of each test; conn.mem is full of 'm' */

@@ -23,30 +23,10 @@
 
 #define SHARD 1u /* the first that is free: the server's own tenant has 0 */
 
-static char backend[200], behind_file[100];
-
-static int start(void **state)
-{
-    FILE *f;
-
-    if (start_daemon(state) < 0)
-        return -1;
-    if (!daemon_agent)
-        return 0;
-    snprintf(behind_file, sizeof behind_file, "%.80s.token", export_path);
-    f = fopen(behind_file, "w");
-    if (!f || fchmod(fileno(f), 0600) < 0)
-        return -1;
-    fprintf(f, "%s\n", behind_token);
-    fclose(f);
-    snprintf(backend, sizeof backend, "backend_token_file=%s", behind_file);
-    return 0;
-}
-
 static int create(struct raw *admin, const char *name, const char *more)
 {
     const char *settings[] = {"containers=p/c", "buffer_memory=8M", more ? more : "weight=2",
-                              daemon_agent ? backend : NULL, NULL};
+                              daemon_agent ? behind_setting : NULL, NULL};
 
     return raw_tenant_create(admin, name, settings);
 }
@@ -222,7 +202,8 @@ static void a_credential_that_is_taken_away_ends_its_own_sessions(void **state)
 /* With one setting besides those that are needed, or with these two alone. */
 static void refuse_tenant(const char *name, const char *one, const char *two, int err, const char *says)
 {
-    const char *settings[] = {"containers=p/c", one, daemon_agent ? backend : two, daemon_agent ? two : NULL, NULL};
+    const char *settings[] = {"containers=p/c", one, daemon_agent ? behind_setting : two,
+                              daemon_agent ? two : NULL, NULL};
     if (!strncmp(one, "containers", 10))
         settings[0] = "weight=1";
     assert_int_equal(raw_tenant_create(&alice, name, settings), err);
@@ -304,8 +285,8 @@ static void what_is_wrong_of_a_credential_is_refused_by_its_name(void **state)
 
 static void an_agent_makes_no_tenant_that_its_server_refuses(void **state)
 {
+    char path[sizeof behind_file + 8], backend[200];
     const char *wrong[] = {"containers=p/c", "buffer_memory=8M", backend, NULL};
-    char path[sizeof behind_file + 8];
     int before = shard_threads();
     FILE *f;
     (void)state;
@@ -328,9 +309,57 @@ static void an_agent_makes_no_tenant_that_its_server_refuses(void **state)
     wrong[2] = NULL;
     assert_int_equal(raw_tenant_create(&alice, "refused", wrong), -EINVAL);
     assert_non_null(strstr(raw_said, "needs a credential of its own at the server"));
-    snprintf(backend, sizeof backend, "backend_token_file=%s", behind_file);
     assert_int_equal(raw_tenant_delete(&alice, "refused"), -ENOENT);
     assert_int_equal(shard_threads(), before);
+}
+
+/* ---- third parties ---- */
+
+static int way_of(struct raw *c, struct raw_way *ret)
+{
+    return daemon_agent ? raw_third_party(c, SHARD, ret) : raw_third_ticket(c, SHARD, 1, ret);
+}
+
+static void connect_third(struct raw *c, struct raw_way *way, struct raw_conn *k)
+{
+    assert_int_equal(way_of(c, way), 0);
+    assert_int_equal(raw_connect_third(c, way, k), 0);
+    assert_int_equal(raw_wait(k), 0); /* the server says a word first */
+    assert_int_equal(k->reply.opcode, DP_PING);
+}
+
+/* What was made for it opens nothing, at the server behind an agent either; what is open ends; and nothing waits. */
+static void third_ways_of_a_deleted_tenant_are_of_no_use(void **state)
+{
+    char eves[600], uid[32];
+    const char *who[] = {"tenant=eve", uid, "any_uid=true", "origin=true", NULL};
+    struct raw eve;
+    struct raw_conn open, late;
+    struct raw_way used, unused;
+    (void)state;
+
+    snprintf(uid, sizeof uid, "uid=%u", geteuid());
+    for (int again = 0; again < 2; again++) { /* the next of its name, number and shard is not disturbed by the first */
+        assert_int_equal(create(&alice, "eve", NULL), 0);
+        assert_int_equal(raw_cred_create(&alice, "eve", who, "", eves), 0);
+        assert_int_equal(raw_open(&eve, addr, eves, "p", "c"), 0);
+        if (again)
+            assert_true(raw_connect_third(&eve, &unused, &late) < 0);
+        if (again)
+            raw_disconnect(&late);
+        assert_int_equal(way_of(&eve, &unused), 0);
+        connect_third(&eve, &used, &open);
+        assert_int_equal(raw_tenant_delete(&alice, "eve"), 0);
+        assert_true(raw_connect_third(&eve, &unused, &late) < 0);
+        raw_disconnect(&late);
+        for (int i = 0; i < 400 && !open.closed; i++)
+            fab_progress(open.shard, 50 * NSEC_PER_MSEC);
+        assert_true(open.closed);
+        assert_true(way_of(&eve, &used) < 0);
+        raw_disconnect(&open);
+        raw_close(&eve);
+    }
+    assert_nothing_moved();
 }
 
 /* ---- under load ---- */
@@ -427,8 +456,9 @@ static void tenants_come_and_go_beside_one_that_notices_nothing(void **state)
 
 static void as_many_as_there_is_room_for_and_not_one_more(void **state)
 {
-    const char *many[] = {"containers=p/c", "buffer_memory=4M", "shards=64", daemon_agent ? backend : NULL, NULL};
-    const char *more[] = {"containers=p/c", "buffer_memory=1M", daemon_agent ? backend : NULL, NULL};
+    const char *many[] = {"containers=p/c", "buffer_memory=4M", "shards=64", daemon_agent ? behind_setting : NULL,
+                          NULL};
+    const char *more[] = {"containers=p/c", "buffer_memory=1M", daemon_agent ? behind_setting : NULL, NULL};
     int before = shard_threads();
     (void)state;
 
@@ -457,11 +487,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_credential_that_is_taken_away_ends_its_own_sessions),
         cmocka_unit_test(what_is_wrong_of_a_tenant_is_refused_by_its_name),
         cmocka_unit_test(what_is_wrong_of_a_credential_is_refused_by_its_name),
+        cmocka_unit_test_setup_teardown(third_ways_of_a_deleted_tenant_are_of_no_use, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tenants_come_and_go_beside_one_that_notices_nothing, set_up, tear_down),
         cmocka_unit_test(as_many_as_there_is_room_for_and_not_one_more),
     };
 
-    daemon_agent = argc > 1 && !strcmp(argv[1], "agent");
-    return _cmocka_run_group_tests("made", tests + !daemon_agent, ARRAY_SIZE(tests) - !daemon_agent, start,
+    daemon_agent = daemon_third = argc > 1 && !strcmp(argv[1], "agent");
+    return _cmocka_run_group_tests("made", tests + !daemon_agent, ARRAY_SIZE(tests) - !daemon_agent, start_daemon,
                                    stop_daemon);
 }

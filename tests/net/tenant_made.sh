@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tenants and credentials are made and deleted at run time, beside others that notice nothing; they are kept over restarts and kills;
-# what is wrong is refused with its name; nothing of a deleted one reaches the next of its name.
+# what is wrong is refused with its name; nothing of a deleted one reaches the next of its name. With PENSTOCK_TEST_EXPORT clients hand
+# over their memory, as PENSTOCK_PLACEMENT=exported demands.
 . "$(dirname "$0")/../lib/serve.sh"
 
 for who in bert boss page; do head -c 24 /dev/urandom | base64 >"$T/$who.token"; done
@@ -12,7 +13,7 @@ store: {url: "local:$T/store", options: [create=1, size=268435456]}
 pools:
   - {label: pa, mode: 777, containers: [{label: c, mode: 777}]}
   - {label: pb, mode: 777, containers: [{label: c, mode: 777}]}
-data: {shards: 1, buffer_memory: 16M}
+data: {shards: 1, buffer_memory: 16M${PENSTOCK_TEST_EXPORT:+, export_listen: $T/export.sock}}
 metrics: {token_file: $T/page.token}
 audit: {file: $T/audit.log}
 tenants_file: $T/kept
