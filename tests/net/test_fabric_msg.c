@@ -254,6 +254,7 @@ static void take_together(struct node *n, struct link *l, uint64_t frames)
 static void together_server(const char *provider, int fd)
 {
     static struct node n;
+    uint8_t done = 1;
 
     node_open(&n, provider, (struct fab_config){0});
     n.message = together_message;
@@ -263,6 +264,7 @@ static void together_server(const char *provider, int fd)
         UNTIL(&n, n.up == i + 1);
         send_together(&n.links[i]);
         take_together(&n, &n.links[i], i ? TOGETHER : TOGETHER_FRAMES);
+        tell(fd, &done, 1);
         UNTIL(&n, n.closed == i + 1);
         CHECK(n.links[i].err == 0);
     }
@@ -272,6 +274,7 @@ static void together_server(const char *provider, int fd)
 static void together_client(const char *provider, int fd)
 {
     static struct node n;
+    uint8_t done;
 
     node_open(&n, provider, (struct fab_config){0});
     n.message = together_message;
@@ -285,6 +288,7 @@ static void together_client(const char *provider, int fd)
         l->c->takes_several = !i;
         send_together(l);
         take_together(&n, l, i ? TOGETHER : TOGETHER_FRAMES);
+        hear(fd, &done, 1);
         fab_disconnect(l->c);
         UNTIL(&n, l->closed);
     }
