@@ -193,7 +193,7 @@ static int check_row(struct srv_config *c, const struct option_row *o, char *err
     const char *s = *(char **)((char *)c->text->v + o->text);
     void *out = (char *)c + o->value;
     uint64_t v = 0;
-    char why[120];
+    char why[120], least[SIZE_TEXT], most[SIZE_TEXT];
     int r = 0;
 
     if (!s)
@@ -216,8 +216,8 @@ static int check_row(struct srv_config *c, const struct option_row *o, char *err
         break;
     case K_SIZE:
         r = parse_size(s, &v);
-        snprintf(why, sizeof why, "must be a size (512K, 1M, ...) from %lluK to %lluK",
-                 (unsigned long long)(o->min / KiB), (unsigned long long)(o->max / KiB));
+        snprintf(why, sizeof why, "must be a size (512K, 1M, ...) from %s to %s", config_size_text(o->min, least),
+                 config_size_text(o->max, most));
         break;
     case K_MS:
         r = srv_parse_ms(s, &v);

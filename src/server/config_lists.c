@@ -26,7 +26,8 @@ int config_check_members(const struct srv_config *c, const struct option_row *o,
                       ? "must be a size (64K, 10G, ...)"
                       : NULL;
             if (why && m[i].min) {
-                snprintf(number, sizeof number, "must be a size from %lluK", (unsigned long long)(m[i].min / KiB));
+                char least[SIZE_TEXT];
+                snprintf(number, sizeof number, "must be a size from %s", config_size_text(m[i].min, least));
                 why = number;
             }
             break;

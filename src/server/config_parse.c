@@ -1,11 +1,12 @@
 /* Values as people write them. */
-#include "server/config.h"
+#include "config_rows.h"
 
 #include "base/parse.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 int srv_parse_ms(const char *s, uint64_t *ret)
@@ -28,6 +29,17 @@ int srv_parse_ms(const char *s, uint64_t *ret)
             return 0;
         }
     return -EINVAL;
+}
+
+const char *config_size_text(uint64_t bytes, char ret[SIZE_TEXT])
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    unsigned k = 0;
+
+    while (bytes && k + 1 < ARRAY_SIZE(units) && bytes % (UINT64_C(1) << 10 * (k + 1)) == 0)
+        k++;
+    snprintf(ret, SIZE_TEXT, "%llu%s", (unsigned long long)(bytes >> 10 * k), units[k]);
+    return ret;
 }
 
 int srv_parse_mode(const char *s, uint32_t *ret)

@@ -25,6 +25,9 @@ const struct option_row *config_row(const char *flag);
  */
 int config_bad(const struct srv_config *c, const struct option_row *o, const char *key, const char *value,
                const char *why, char *err, size_t err_size);
+/* "64K", "1T", in the largest unit of which it is a whole number; ret. */
+#define SIZE_TEXT 24
+const char *config_size_text(uint64_t bytes, char ret[SIZE_TEXT]);
 /* "a=1,b" and the like over the text; see config_flags.c. */
 int config_add_string(char ***list, unsigned *count, const char *value);
 int config_set_string(char **at, const char *value);

@@ -80,7 +80,7 @@ table <<'ROWS'
 4 | No such file or directory (penstock pool create 'local:DIRECTORY?POOL' | ls "local:$T/none"
 1 | Not a directory | ls "local:$T/file"
 1 | data.buffer_memory: 1048576 MiB for each of its shards: this machine has | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --shards 2 --buffer-memory 1T
-2 | --buffer-memory: "1P": must be | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --buffer-memory 1P
+2 | --buffer-memory: "1P": must be a size (512K, 1M, ...) from 16M to 1T | serve --dev "$T/local" --listen 127.0.0.1:0 --metrics off --buffer-memory 1P
 1 | is in use by process | ls "local:$T/store"
 2 | wants the directory of a store that no daemon has open; penstock scrub | check "$SERVER"
 2 | both must be in one container | mv "$URL/a" "$SERVER/default/other/a"
