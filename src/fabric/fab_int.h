@@ -68,7 +68,7 @@ struct fab_head {
 enum { FAB_T_DATA = 1, FAB_T_CREDIT = 2, FAB_T_BYE = 3, FAB_T_SEVERAL = 4 };
 /*
  * A frame is a header and a message, or several with their lengths in front. A side that takes frames with several
- * messages says so by announcing more than FAB_MSG_MAX. Who connects over TCP, where pages that are not used cost
+ * messages says so by announcing more than FAB_MSG_MAX. Who connects over TCP or uroce, where unused pages cost
  * nothing, takes eight answers with a payload in one; RDMA pins all, and who is connected to has many connections.
  */
 #define FAB_FRAME_SMALL   8200u

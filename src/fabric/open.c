@@ -133,7 +133,8 @@ static int take_facts(struct fab *f, const char *device, char *err, size_t size)
     }
     f->need_local_mr = f->facts.mr_mode & FI_MR_LOCAL;
     f->tcp_like = !strcmp(f->facts.provider, "tcp") || !strcmp(f->facts.provider, "net");
-    f->frame_max = f->tcp_like ? FAB_FRAME_LARGE : FAB_FRAME_SMALL;
+    /* uroce pins no memory either. */
+    f->frame_max = f->tcp_like || !strcmp(f->facts.verbs, "uroce") ? FAB_FRAME_LARGE : FAB_FRAME_SMALL;
     f->bounded_cq = f->facts.rdma;
     f->double_flush = f->tcp_like && f->lib->version() < FI_VERSION(1, 18);
     f->sticky_fds = !strcmp(f->facts.provider, "net") ||
