@@ -57,6 +57,7 @@ static void hand_over(struct session *s, struct session_async *a, int err, PB(Na
         return;
     }
     s->nasync -= !a->lazy;
+    a->reply = reply;
     pthread_mutex_unlock(&s->lock);
     a->fn(a, err);
     if (reply)

@@ -29,15 +29,25 @@ enum caveat {
     CAVEAT_RIGHTS,
     CAVEAT_RANGE,
     CAVEAT_EXPIRES,
+    CAVEAT_USER,   /* uid, gid, groups; the first one or nowhere */
+    CAVEAT_GROUPS, /* more of them, right behind it */
     CAVEATS,
 };
+#define USER_GROUPS 60u /* in the first of these two */
 
+/* 0: has several. */
 static const uint8_t caveat_len[CAVEATS] = {
     [CAVEAT_SESSION] = 16, [CAVEAT_TENANT] = 8, [CAVEAT_CONT] = 8,    [CAVEAT_INO] = 8,
     [CAVEAT_RIGHTS] = 4,   [CAVEAT_RANGE] = 16, [CAVEAT_EXPIRES] = 8,
 };
 
 static const uint8_t no_session[16];
+
+static void put_u32(uint8_t *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
 
 static void put_u64(uint8_t *p, uint64_t v)
 {
@@ -48,22 +58,27 @@ static void put_u64(uint8_t *p, uint64_t v)
 /* ---- building ---- */
 
 /* Appends a caveat in place of the old mac and puts the new mac after it. */
-static int append(struct cap *c, enum caveat type, const void *data)
+static int append_bytes(struct cap *c, enum caveat type, const void *data, uint8_t len)
 {
     uint8_t *at = c->bytes + c->len - CAP_MAC, mac[CAP_MAC];
-    size_t n = 2u + caveat_len[type];
+    size_t n = 2u + len;
     int r;
 
     if (c->len + n > sizeof c->bytes)
         return -ENOSPC;
     memcpy(mac, at, sizeof mac);
     at[0] = (uint8_t)type;
-    at[1] = caveat_len[type];
-    memcpy(at + 2, data, caveat_len[type]);
+    at[1] = len;
+    memcpy(at + 2, data, len);
     r = pst_hmac(mac, sizeof mac, &(struct pst_bytes){at, n}, 1, at + n);
     c->len += n;
     pst_wipe(mac, sizeof mac);
     return r;
+}
+
+static int append(struct cap *c, enum caveat type, const void *data)
+{
+    return append_bytes(c, type, data, caveat_len[type]);
 }
 
 static int append_u64(struct cap *c, enum caveat type, uint64_t v)
@@ -71,6 +86,22 @@ static int append_u64(struct cap *c, enum caveat type, uint64_t v)
     uint8_t b[8];
     put_u64(b, v);
     return append(c, type, b);
+}
+
+static int append_user(struct cap *c, const struct pst_cred *user)
+{
+    uint8_t b[8 + 4 * PST_GROUPS_MAX];
+    uint32_t n = user->ngroups, first = (uint32_t)min_u64(n, USER_GROUPS);
+    int r;
+
+    if (n > PST_GROUPS_MAX)
+        return -EINVAL;
+    put_u32(b, user->uid);
+    put_u32(b + 4, user->gid);
+    for (uint32_t i = 0; i < n; i++)
+        put_u32(b + 8 + 4 * i, user->groups[i]);
+    r = append_bytes(c, CAVEAT_USER, b, (uint8_t)(8 + 4 * first));
+    return r || n == first ? r : append_bytes(c, CAVEAT_GROUPS, b + 8 + 4 * first, (uint8_t)(4 * (n - first)));
 }
 
 /* Expects that the number of caveats allows all that g has. */
@@ -112,6 +143,12 @@ static int grant_sane(const struct cap_grant *g)
 
 int cap_mint(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, struct cap *ret)
 {
+    return cap_mint_for(key, g, NULL, ret);
+}
+
+int cap_mint_for(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, const struct pst_cred *user,
+                 struct cap *ret)
+{
     struct cap c = {.len = CAP_HEAD + CAP_MAC};
     int r = grant_sane(g);
 
@@ -121,6 +158,8 @@ int cap_mint(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, struct
     c.bytes[1] = CAP_VERSION;
     put_u64(c.bytes + 2, g->key_id);
     r = pst_hmac(key, CAP_KEY_BYTES, &(struct pst_bytes){c.bytes, CAP_HEAD}, 1, c.bytes + CAP_HEAD);
+    if (!r && user)
+        r = append_user(&c, user);
     if (!r)
         r = append_grant(&c, g);
     if (!r)
@@ -134,14 +173,28 @@ struct view {
     uint64_t key_id;
     const uint8_t *caveats; /* caveats_len bytes of whole caveats of known types */
     size_t caveats_len;
-    unsigned n;
+    unsigned n; /* but for the user's */
     const uint8_t *mac;
 };
+
+/* `before`: the type of the one before it; 0: it is the first. */
+static bool well_formed(uint8_t type, uint8_t len, uint8_t before)
+{
+    switch (type) {
+    case CAVEAT_USER:
+        return !before && len >= 8 && len <= 8 + 4 * USER_GROUPS && len % 4 == 0;
+    case CAVEAT_GROUPS:
+        return before == CAVEAT_USER && len && len <= 4 * (PST_GROUPS_MAX - USER_GROUPS) && len % 4 == 0;
+    default:
+        return type && type < CAVEATS && len == caveat_len[type];
+    }
+}
 
 /* The one place that checks lengths. */
 static int parse(const void *bytes, size_t len, struct view *ret)
 {
     struct view v = {0};
+    uint8_t before = 0;
     struct rbuf r;
 
     if (len < CAP_HEAD + CAP_MAC || len > CAP_BYTES_MAX)
@@ -154,8 +207,10 @@ static int parse(const void *bytes, size_t len, struct view *ret)
     v.caveats_len = rbuf_left(&r);
     while (rbuf_left(&r)) {
         uint8_t type = rbuf_u8(&r), n = rbuf_u8(&r);
-        if (!type || type >= CAVEATS || n != caveat_len[type] || !rbuf_take(&r, n) || ++v.n > CAP_CAVEATS_MAX)
+        v.n += type < CAVEAT_USER;
+        if (!well_formed(type, n, before) || !rbuf_take(&r, n) || v.n > CAP_CAVEATS_MAX)
             return -EBADMSG;
+        before = type;
     }
     if (rbuf_end(&r))
         return -EBADMSG;
@@ -251,6 +306,9 @@ static int fold(struct cap_grant *g, uint8_t type, struct rbuf d)
         a = rbuf_be64(&d);
         g->expires_ns = (int64_t)a < g->expires_ns ? (int64_t)a : g->expires_ns;
         return 0;
+    case CAVEAT_USER:
+    case CAVEAT_GROUPS:
+        return 0; /* they narrow nothing: cap_user */
     case CAVEATS:
         break;
     }
@@ -295,6 +353,34 @@ int cap_verify(const uint8_t key[CAP_KEY_BYTES], const void *bytes, size_t len, 
     if (!rc)
         *ret = g;
     return rc;
+}
+
+int cap_user(const void *bytes, size_t len, struct pst_cred *ret)
+{
+    struct pst_cred c = {0};
+    struct view v;
+    struct rbuf r;
+    int rc = parse(bytes, len, &v);
+
+    if (rc)
+        return rc;
+    r = rbuf_of(v.caveats, v.caveats_len);
+    if (!v.caveats_len || rbuf_u8(&r) != CAVEAT_USER)
+        return -ENODATA;
+    for (uint8_t type = CAVEAT_USER; type == CAVEAT_USER || type == CAVEAT_GROUPS; type = rbuf_u8(&r)) {
+        uint8_t n = rbuf_u8(&r);
+        struct rbuf d = rbuf_of(rbuf_take(&r, n), n);
+        if (type == CAVEAT_USER) {
+            c.uid = rbuf_be32(&d);
+            c.gid = rbuf_be32(&d);
+        }
+        while (rbuf_left(&d))
+            c.groups[c.ngroups++] = rbuf_be32(&d);
+        if (!rbuf_left(&r))
+            break;
+    }
+    *ret = c;
+    return 0;
 }
 
 int cap_check(const struct cap_grant *g, uint64_t cont, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length,

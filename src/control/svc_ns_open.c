@@ -4,10 +4,24 @@
  */
 #include "service_priv.h"
 
+#include "base/crypto.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/*
+ * An engine that is another server creates and opens in one step, and lets the creator in itself: there is no trusted
+ * caller to it. And it judges by itself whoever asks for an object that is not open there: capabilities say whom they
+ * are for.
+ */
+static bool engine_judges(const struct pst_store *st)
+{
+    while (st->next)
+        st = st->next;
+    return st->ops->create != NULL;
+}
 
 int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryData *ret, uint64_t *ret_key_id)
 {
@@ -20,7 +34,8 @@ int ctl_mint(struct ctl_req *q, const struct cap_grant *narrow, ProtobufCBinaryD
         return r;
     memcpy(g.session, sess_id(q->sess), sizeof g.session);
     g.cont = sess_cont_id(q->sc);
-    r = cap_mint(key, &g, &c);
+    r = cap_mint_for(key, &g, engine_judges(q->cont->store) ? &q->cred : NULL, &c);
+    pst_wipe(key, sizeof key);
     if (!r)
         r = ctl_bytes(q, c.bytes, c.len, ret);
     if (!r && ret_key_id)
@@ -111,17 +126,6 @@ int ctl_ns_close(struct ctl_req *q, const void *in_, void *out)
     return sess_object_close(q->s->sess, q->sess, in->handle, q->slot, q->ctx.id.seq);
 }
 
-/*
- * An engine that is another server creates and opens in one step, and lets the creator in itself: there is no trusted
- * caller to it.
- */
-static bool engine_creates(const struct pst_store *st)
-{
-    while (st->next)
-        st = st->next;
-    return st->ops->create != NULL;
-}
-
 static int create_by_engine(struct ctl_req *q, const PB(CreateRequest) * in, const struct pst_new *what,
                             PB(CreateReply) * out)
 {
@@ -177,7 +181,7 @@ int ctl_ns_create(struct ctl_req *q, const void *in_, void *out_)
         if (!out->open)
             return -ENOMEM;
         penstock__v1__open_reply__init(out->open);
-        if (engine_creates(q->cont->store))
+        if (engine_judges(q->cont->store))
             return create_by_engine(q, in, &what, out);
     }
     r = ctl_make(q, in->parent, in->name, &what, &a, &created);

@@ -186,6 +186,7 @@ struct cache_fetch {
     struct cache_frame *owner; /* who is told of an error; NULL: nobody */
     struct cache_obj *obj;
     struct cache_cont *cont;
+    struct pst_cred cred; /* of who asked: may be gone before it is over */
     struct list waiters; /* frames, of any queue */
     bool ahead;
     uint64_t asked_ns, history;

@@ -34,6 +34,10 @@ static struct cache_fetch *fetch_new(struct cache_queue *q, struct cache_obj *o,
     x->history = 0;
     x->n = 0;
     x->op = (struct pst_op){.cont = f->cont->next, .ino = o->ino};
+    if (f->op->ctx.cred) {
+        x->cred = *f->op->ctx.cred;
+        x->op.ctx.cred = &x->cred;
+    }
     list_push_back(&q->fetch_active, &x->link);
     return x;
 }

@@ -125,7 +125,7 @@ void cf_low_op(struct cf_frame *f, struct cf_low *low, enum pst_op_kind kind, ui
         .ino = f->op->ino,
         .offset = offset,
         .version = PST_VERSION_ANY,
-        .ctx.trace = f->op->ctx.trace,
+        .ctx = {.cred = f->op->ctx.cred, .trace = f->op->ctx.trace},
     };
 }
 

@@ -56,6 +56,7 @@ void req_unref(struct req *r)
     free(r->iov);
     free(r->stash);
     sess_cont_put(r->cont);
+    check_put_bearer(r->bearer);
     if (s->nfree_reqs < REQ_CACHE_MAX) {
         list_push_front(&s->free_reqs, &r->link);
         s->nfree_reqs++;

@@ -61,8 +61,10 @@ static struct need need_of(const struct dp_request *dp, const struct bound *b, u
     }
 }
 
-int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont **ret_cont)
+int check_request(struct req *q)
 {
+    const struct dp_request *dp = &q->dp;
+    struct conn *c = q->conn;
     struct ctl_server *ctl = c->shard->srv->ctl;
     struct bound *b = bound_of(c, dp->cap);
     const struct pst_cont *cont;
@@ -82,8 +84,42 @@ int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont 
     r = ctl_cap_check(ctl, &b->grant, n.ino, n.rights, n.offset, n.length);
     if (r < 0)
         return r;
-    *ret_cont = sess_cont_ref(b->cont);
+    q->cont = sess_cont_ref(b->cont);
+    q->bearer = b->bearer;
+    if (b->bearer)
+        b->bearer->refs++;
     return 0;
+}
+
+void check_put_bearer(struct bearer *b)
+{
+    if (b && !--b->refs)
+        free(b);
+}
+
+/* Of a capability that was accepted. 0 or -ENOMEM. */
+static int bearer_of(const struct dp_request *dp, struct bearer **ret)
+{
+    struct pst_cred cred;
+    struct bearer *b;
+
+    if (cap_user(dp->payload, dp->payload_len, &cred)) {
+        *ret = NULL;
+        return 0;
+    }
+    b = malloc(sizeof *b);
+    if (!b)
+        return -ENOMEM;
+    *b = (struct bearer){1, cred};
+    *ret = b;
+    return 0;
+}
+
+static void unbind(struct bound *b)
+{
+    sess_cont_put(b->cont); /* requests under it hold their own count, of both */
+    check_put_bearer(b->bearer);
+    *b = (struct bound){0};
 }
 
 int check_bind(struct conn *c, const struct dp_request *dp)
@@ -92,6 +128,7 @@ int check_bind(struct conn *c, const struct dp_request *dp)
     uint64_t generation = ctl_generation(ctl); /* before: a revocation meanwhile is then noticed */
     struct sess_cont *cont;
     struct cap_grant grant;
+    struct bearer *bearer;
     int r;
 
     if (dp->cap >= DP_CAPS_MAX)
@@ -108,8 +145,13 @@ int check_bind(struct conn *c, const struct dp_request *dp)
     r = ctl_cap_verify(ctl, c->sess, dp->payload, dp->payload_len, &grant, &cont);
     if (r < 0)
         return r;
-    sess_cont_put(c->caps[dp->cap].cont); /* requests under the old one hold their own count */
-    c->caps[dp->cap] = (struct bound){cont, grant, generation};
+    r = bearer_of(dp, &bearer);
+    if (r < 0) {
+        sess_cont_put(cont);
+        return r;
+    }
+    unbind(&c->caps[dp->cap]);
+    c->caps[dp->cap] = (struct bound){cont, bearer, grant, generation};
     return 0;
 }
 
@@ -119,15 +161,14 @@ int check_unbind(struct conn *c, const struct dp_request *dp)
 
     if (!b)
         return -ENOENT;
-    sess_cont_put(b->cont);
-    b->cont = NULL;
+    unbind(b);
     return 0;
 }
 
 void check_unbind_all(struct conn *c)
 {
     for (uint32_t i = 0; i < c->ncaps; i++)
-        sess_cont_put(c->caps[i].cont);
+        unbind(&c->caps[i]);
     free(c->caps);
     c->caps = NULL;
     c->ncaps = 0;

@@ -74,9 +74,16 @@ struct third_way {
     uint64_t far_number, epoch; /* struct pst_far */
 };
 
+/* Whom a capability was granted to, where the store behind judges users itself. The shard's thread's. */
+struct bearer {
+    uint32_t refs;
+    struct pst_cred cred;
+};
+
 /* A capability under the number that the client gave it. */
 struct bound {
     struct sess_cont *cont; /* NULL: nothing bound */
+    struct bearer *bearer;  /* NULL: the capability does not say */
     struct cap_grant grant;
     uint64_t generation; /* the last at which the key was known to be alive */
 };
@@ -124,6 +131,7 @@ struct req {
     struct conn *conn;
     struct dp_request dp; /* payload is not valid after the message's callback */
     struct sess_cont *cont;
+    struct bearer *bearer; /* counted; may be NULL */
     int checked; /* what check_request said */
     struct once once;
     struct turn turn;
@@ -235,8 +243,9 @@ void third_notice(struct req *r);
 /* May no RMA of the failed request be under way, or come? */
 bool third_settled(const struct req *r);
 
-/* check.c: may this request happen? 0 or -errno, refusals counted. */
-int check_request(struct conn *c, const struct dp_request *dp, struct sess_cont **ret_cont);
+/* check.c: may this request happen? 0 or -errno, refusals counted. Then it has cont and bearer. */
+int check_request(struct req *r);
+void check_put_bearer(struct bearer *b); /* accepts NULL */
 int check_bind(struct conn *c, const struct dp_request *dp);
 int check_unbind(struct conn *c, const struct dp_request *dp);
 void check_unbind_all(struct conn *c);

@@ -112,7 +112,9 @@ static void fill_op(struct part *p)
         .version = dp->version,
         .new_size = dp->new_size,
         .meta_len = dp->meta_len,
-        .ctx = {.id = {.slot = dp->slot, .seq = dp->seq}, .trace = dp->tag >> TRACE_SHIFT},
+        .ctx = {.cred = r->bearer ? &r->bearer->cred : NULL,
+                .id = {.slot = dp->slot, .seq = dp->seq},
+                .trace = dp->tag >> TRACE_SHIFT},
         .user = p,
     };
     list_init(&op->link);
@@ -479,7 +481,7 @@ void req_run(struct req *r)
     default:
         break;
     }
-    r->checked = check_request(c, &r->dp, &r->cont);
+    r->checked = check_request(r);
     if (r->dp.seq) /* only what changes something has one */
         take_turn(r);
     else

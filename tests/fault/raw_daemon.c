@@ -25,7 +25,7 @@ struct raw alice, bob;
 struct raw_conn conn;
 uint64_t ino;
 struct cap whole;
-const char *daemon_filter, *daemon_config, *daemon_agent_config, *daemon_cache;
+const char *daemon_filter, *daemon_config, *daemon_agent_config, *daemon_cache, *daemon_agent_filters[3];
 bool daemon_export, daemon_agent, daemon_third;
 char export_path[100], behind_file[100], behind_setting[120];
 #define PAGE_TOKEN "token-of-the-metrics-page"
@@ -90,7 +90,7 @@ static int start_one(const char *backend, struct srv **ret)
         set_flag("store-option", "create=1");
         set_flag("container", "p/c");
     }
-    set_flag("listen", "127.0.0.1:0");
+    set_flag("listen", behind && behind_addr[0] ? behind_addr : "127.0.0.1:0");
     set_flag("metrics", behind ? "off" : "127.0.0.1:0");
     if (page_token() == 0)
         set_flag("metrics-token-file", token_path);
@@ -109,6 +109,8 @@ static int start_one(const char *backend, struct srv **ret)
         set_flag("third-party", NULL);
     if (daemon_filter)
         set_flag("filter", daemon_filter);
+    for (size_t i = 0; backend && i < 3 && daemon_agent_filters[i]; i++)
+        set_flag("filter", daemon_agent_filters[i]);
     if (srv_config_finish(cfg, err, sizeof err) < 0 || srv_start(cfg, ret, err, sizeof err) < 0) {
         fprintf(stderr, "%s\n", err);
         return -1;
@@ -149,6 +151,19 @@ int start_daemon(void **state)
         raw_open(&bob, addr, token, "p", "c") < 0)
         return -1;
     return raw_create(&alice, "file", &ino, &whole);
+}
+
+int restart_behind(void)
+{
+    struct srv_config *agents = cfg;
+    int r;
+
+    srv_stop(behind_srv);
+    srv_config_free(behind_cfg);
+    r = start_one(NULL, &behind_srv);
+    behind_cfg = cfg;
+    cfg = agents;
+    return r;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)

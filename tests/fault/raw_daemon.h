@@ -13,6 +13,7 @@
 #define FILE_BYTES (64u << 10)
 
 extern const char *daemon_filter; /* of the daemon that is started; NULL: none */
+extern const char *daemon_agent_filters[3]; /* of the agent alone, the lowest first */
 extern const char *daemon_config; /* YAML, besides what start_daemon sets; NULL: none */
 extern const char *daemon_agent_config; /* the same of an agent; NULL: daemon_config */
 extern const char *daemon_cache;        /* an agent's; NULL: none */
@@ -30,6 +31,8 @@ extern struct cap whole;     /* for all of it */
 
 int start_daemon(void **state);
 int stop_daemon(void **state);
+/* Ends the agent's server and starts it anew, at the same address. */
+int restart_behind(void);
 int set_up(void **state);
 int tear_down(void **state);
 

@@ -156,6 +156,7 @@ int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *r
     if (r < 0)
         return r;
     *ret_ino = a->attr->ino;
+    c->file = a->open->handle;
     take_cap(&a->open->capability, ret_cap);
     penstock__v1__create_reply__free_unpacked(a, NULL);
     return 0;
@@ -175,9 +176,66 @@ int raw_open_file(struct raw *c, uint64_t ino, uint32_t rights, struct cap *ret_
              (ProtobufCMessage **)&a);
     if (r < 0)
         return r;
+    c->file = a->handle;
     take_cap(&a->capability, ret_cap);
     penstock__v1__open_reply__free_unpacked(a, NULL);
     return 0;
+}
+
+static int done(int r, PB(Empty) * a)
+{
+    if (r == 0)
+        penstock__v1__empty__free_unpacked(a, NULL);
+    return r;
+}
+
+int raw_close_file(struct raw *c, uint64_t handle)
+{
+    PB(Header) h = header(c);
+    PB(CloseRequest) q = PENSTOCK__V1__CLOSE_REQUEST__INIT;
+    PB(Empty) *a = NULL;
+    int r;
+
+    q.header = &h;
+    q.handle = handle;
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Close", &q.base, &penstock__v1__empty__descriptor,
+                (ProtobufCMessage **)&a);
+    return done(r, a);
+}
+
+int raw_unlink(struct raw *c, const char *name)
+{
+    PB(Header) h = header(c);
+    PB(UnlinkRequest) q = PENSTOCK__V1__UNLINK_REQUEST__INIT;
+    PB(Empty) *a = NULL;
+    int r;
+
+    q.header = &h;
+    q.parent = 1;
+    q.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Unlink", &q.base, &penstock__v1__empty__descriptor,
+                (ProtobufCMessage **)&a);
+    return done(r, a);
+}
+
+int raw_chmod(struct raw *c, uint64_t ino, uint32_t mode)
+{
+    PB(Header) h = header(c);
+    PB(SetattrRequest) q = PENSTOCK__V1__SETATTR_REQUEST__INIT;
+    PB(Attr) attr = PENSTOCK__V1__ATTR__INIT;
+    PB(AttrReply) * a;
+    int r;
+
+    attr.mode = mode;
+    q.header = &h;
+    q.ino = ino;
+    q.mask = 1;
+    q.attr = &attr;
+    r = raw_rpc(c, "/penstock.v1.NamespaceService/Setattr", &q.base, &penstock__v1__attr_reply__descriptor,
+                (ProtobufCMessage **)&a);
+    if (r == 0)
+        penstock__v1__attr_reply__free_unpacked(a, NULL);
+    return r;
 }
 
 int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,

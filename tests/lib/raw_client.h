@@ -21,6 +21,7 @@ struct raw {
     socklen_t data_len;
     char provider[32];
     uint64_t cont; /* handle */
+    uint64_t file; /* handle of what was opened last */
 };
 
 extern _Thread_local char raw_said[400]; /* what the last call that failed was told */
@@ -44,6 +45,9 @@ int raw_end_session(struct raw *c);
 int raw_create(struct raw *c, const char *name, uint64_t *ret_ino, struct cap *ret_cap);
 /* Opens it until the end of the session; rights: CAP_READ, CAP_WRITE. */
 int raw_open_file(struct raw *c, uint64_t ino, uint32_t rights, struct cap *ret_cap);
+int raw_close_file(struct raw *c, uint64_t handle);
+int raw_chmod(struct raw *c, uint64_t ino, uint32_t mode);
+int raw_unlink(struct raw *c, const char *name); /* in the root */
 int raw_grant(struct raw *c, uint64_t ino, uint32_t rights, uint64_t offset, uint64_t length, uint32_t lifetime_ms,
               struct cap *ret_cap, uint64_t *ret_key_id);
 /* With a request id; attempt as in RequestId. */

@@ -315,7 +315,7 @@ static int verify_with(const uint8_t *caveat, size_t n)
 
 static void caveats_that_cannot_be_honoured_are_refused(void **state)
 {
-    const uint8_t unknown[] = {8, 1, 0}, zero_type[] = {0, 0}, short_ino[] = {4, 4, 0, 0, 0, 1},
+    const uint8_t unknown[] = {10, 1, 0}, zero_type[] = {0, 0}, short_ino[] = {4, 4, 0, 0, 0, 1},
                   ino_zero[] = {4, 8, 0, 0, 0, 0, 0, 0, 0, 0},
                   wraps[] = {6, 16, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1},
                   no_session[18] = {1, 16}, good[] = {5, 4, 0, 0, 0, 4};
@@ -327,6 +327,59 @@ static void caveats_that_cannot_be_honoured_are_refused(void **state)
     assert_int_equal(verify_with(wraps, sizeof wraps), -EBADMSG);
     assert_int_equal(verify_with(no_session, sizeof no_session), -EBADMSG);
     assert_int_equal(verify_with(good, sizeof good), 0);
+}
+
+/* What an issuer says of whom it is for narrows nothing, and nobody else can say it. */
+static void whom_it_is_for_is_the_issuers_word(void **state)
+{
+    struct pst_cred user = {.uid = 1000, .gid = 100}, got;
+    struct cap c, none;
+    struct cap_grant g;
+    (void)state;
+
+    for (uint32_t n = 0; n <= PST_GROUPS_MAX; n++) {
+        user.ngroups = n;
+        for (uint32_t i = 0; i < n; i++)
+            user.groups[i] = i ? UINT32_MAX - i : 0;
+        assert_int_equal(cap_mint_for(key, &full, &user, &c), 0);
+        assert_int_equal(cap_verify(key, c.bytes, c.len, &g), 0);
+        assert_same(&g, &full);
+        memset(&got, 0, sizeof got);
+        assert_int_equal(cap_user(c.bytes, c.len, &got), 0);
+        assert_memory_equal(&got, &user, 12 + 4 * n);
+        for (size_t i = 0; n < 3 && i < c.len * 8; i++) {
+            struct cap x = c;
+            x.bytes[i / 8] ^= (uint8_t)(1u << i % 8);
+            assert_true(cap_verify(key, x.bytes, x.len, &g) < 0);
+        }
+        n += n > 2 && n < 57 ? 9 : 0;
+    }
+    user.ngroups = PST_GROUPS_MAX + 1;
+    assert_int_equal(cap_mint_for(key, &full, &user, &c), -EINVAL);
+    assert_int_equal(cap_mint(key, &any, &none), 0);
+    assert_int_equal(cap_user(none.bytes, none.len, &got), -ENODATA);
+    assert_int_equal(cap_mint(key, &full, &none), 0);
+    assert_int_equal(cap_user(none.bytes, none.len, &got), -ENODATA);
+}
+
+/* Behind another caveat, and that is where a holder's are, it is none. */
+static void a_holder_cannot_say_whom_it_is_for(void **state)
+{
+    const uint8_t user[] = {8, 8, 0, 0, 0, 0, 0, 0, 0, 0}, groups[] = {9, 4, 0, 0, 0, 0},
+                  odd[] = {8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, few[] = {8, 4, 0, 0, 0, 0},
+                  after[] = {4, 8, 0, 0, 0, 0, 0, 0, 0, 1, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0},
+                  twice[] = {8, 8, 0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0},
+                  many[] = {8, 8, 0, 0, 0, 0, 0, 0, 0, 0, 9, 20, 0, 0, 0, 0, 0, 0, 0, 0,
+                            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    (void)state;
+
+    assert_int_equal(verify_with(user, sizeof user), 0);
+    assert_int_equal(verify_with(groups, sizeof groups), -EBADMSG);
+    assert_int_equal(verify_with(odd, sizeof odd), -EBADMSG);
+    assert_int_equal(verify_with(few, sizeof few), -EBADMSG);
+    assert_int_equal(verify_with(after, sizeof after), -EBADMSG);
+    assert_int_equal(verify_with(twice, sizeof twice), -EBADMSG);
+    assert_int_equal(verify_with(many, sizeof many), -EBADMSG);
 }
 
 static void nonsense_is_not_minted(void **state)
@@ -383,6 +436,8 @@ int main(void)
         cmocka_unit_test(caveats_that_exclude_each_other_leave_nothing),
         cmocka_unit_test(a_full_capability_takes_no_more),
         cmocka_unit_test(caveats_that_cannot_be_honoured_are_refused),
+        cmocka_unit_test(whom_it_is_for_is_the_issuers_word),
+        cmocka_unit_test(a_holder_cannot_say_whom_it_is_for),
         cmocka_unit_test(nonsense_is_not_minted),
         cmocka_unit_test(checks_refuse_what_is_outside),
     };

@@ -291,6 +291,7 @@ int remote_cont_open(struct pst_store *st, const struct pst_ctx *ctx, const char
     pthread_mutex_init(&rc->lock, NULL);
     pthread_cond_init(&rc->closed, NULL);
     list_init(&rc->closing);
+    remote_kept_init(rc);
     un_init(&rc->unsynced);
     for (size_t i = 0; i < OBJ_BUCKETS; i++)
         list_init(&rc->objects[i]);

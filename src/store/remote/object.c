@@ -5,6 +5,8 @@
  */
 #include "remote.h"
 
+#include "base/buf.h"
+
 #include <sys/stat.h>
 
 static struct robject *find(struct rcont *rc, uint64_t ino)
@@ -26,9 +28,20 @@ static void drop(struct rcont *rc, struct rhandle *h)
 
 /* ---- opening ---- */
 
-static int handle_of(struct remote *r, const PB(OpenReply) * in, int accmode, const struct pst_cred *cred,
-                     uint64_t epoch, struct rhandle *ret)
+/* Which key a capability is under; the numbers of a server's keys grow. 0: it does not say. */
+static uint64_t key_of(const uint8_t *cap, size_t len)
 {
+    struct rbuf r = rbuf_of(cap, len);
+
+    rbuf_take(&r, 2);
+    return len < 10 ? 0 : rbuf_be64(&r);
+}
+
+int remote_handle(struct rcont *rc, const PB(OpenReply) * in, int accmode, const struct pst_cred *cred, uint64_t epoch,
+                  struct rhandle *ret)
+{
+    struct remote *r = remote_of(rc->c.store);
+
     if (in->capability.len > DP_CAP_MAX)
         return -EBADMSG;
     ret->used = true;
@@ -42,6 +55,11 @@ static int handle_of(struct remote *r, const PB(OpenReply) * in, int accmode, co
     ret->cap_len = in->capability.len;
     if (in->capability.len)
         memcpy(ret->cap, in->capability.data, in->capability.len);
+    ret->key_id = key_of(ret->cap, ret->cap_len);
+    if (ret->key_id && (epoch > rc->key_epoch || (epoch == rc->key_epoch && (int64_t)(ret->key_id - rc->key_id) > 0))) {
+        rc->key_id = ret->key_id;
+        rc->key_epoch = epoch;
+    }
     return 0;
 }
 
@@ -50,13 +68,18 @@ static bool covers(const struct rhandle *h, uint32_t accmode)
     return h->used && (h->accmode & accmode) == accmode;
 }
 
+static bool is_dead(const struct rcont *rc, const struct rhandle *h)
+{
+    return h->revoked || remote_key_ended(rc, h->key_id, h->epoch);
+}
+
 /* With these rights; one that is not revoked if there is. */
-static const struct rhandle *best(const struct robject *o, uint32_t rights)
+static const struct rhandle *best(const struct rcont *rc, const struct robject *o, uint32_t rights)
 {
     const struct rhandle *h = NULL;
 
     for (size_t i = 0; i < OBJ_HANDLES; i++)
-        if (covers(&o->h[i], rights) && (!h || h->revoked))
+        if (covers(&o->h[i], rights) && (!h || is_dead(rc, h)))
             h = &o->h[i];
     return h;
 }
@@ -77,7 +100,7 @@ static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
     o->opens++;
     if (o->err == 0)
         for (size_t i = 0; i < OBJ_HANDLES; i++)
-            if (covers(&o->h[i], h->accmode) && !o->h[i].revoked) {
+            if (covers(&o->h[i], h->accmode) && !is_dead(rc, &o->h[i])) {
                 remote_close_handle(rc, h->handle, h->epoch);
                 return 0;
             }
@@ -86,7 +109,7 @@ static int add(struct rcont *rc, uint64_t ino, const struct rhandle *h)
         if (!o->h[i].used || o->err || (h->accmode & o->h[i].accmode) == o->h[i].accmode)
             place = &o->h[i];
     for (size_t i = 0; i < OBJ_HANDLES && !place; i++)
-        if (o->h[i].revoked)
+        if (is_dead(rc, &o->h[i]))
             place = &o->h[i];
     drop(rc, place);
     *place = *h;
@@ -101,11 +124,12 @@ static int keep_open(struct pst_cont *c, uint64_t ino, const PB(OpenReply) * in,
     struct remote *r = remote_of(c->store);
     struct rcont *rc = rcont_of(c);
     struct rhandle h = {0};
-    int e = handle_of(r, in, accmode, cred, epoch, &h);
+    int e;
 
+    scoped_lock(&rc->lock);
+    e = remote_handle(rc, in, accmode, cred, epoch, &h);
     if (e < 0)
         return e;
-    scoped_lock(&rc->lock);
     if (session_epoch(r->session) != epoch)
         return -ECONNRESET;
     e = add(rc, ino, &h);
@@ -242,8 +266,11 @@ void remote_release(struct pst_cont *c, uint64_t ino)
     o = find(rc, ino);
     if (!o || --o->opens)
         return;
-    for (size_t i = 0; i < OBJ_HANDLES; i++)
+    for (size_t i = 0; i < OBJ_HANDLES; i++) {
+        if (o->h[i].used)
+            remote_keep(rc, ino, &o->h[i]);
         drop(rc, &o->h[i]);
+    }
     list_del(&o->link);
     free(o);
 }
@@ -253,6 +280,7 @@ void remote_objects_done(struct rcont *rc)
     for (size_t i = 0; i < OBJ_BUCKETS; i++)
         while (!list_empty(&rc->objects[i]))
             free(list_entry(list_pop_front(&rc->objects[i]), struct robject, link));
+    remote_kept_done(rc); /* what comes of it is closed */
     remote_closes_done(rc);
     un_done(&rc->unsynced);
 }
@@ -262,33 +290,37 @@ int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_ca
 {
     const struct rhandle *h;
     struct robject *o;
+    struct rcap c;
 
     scoped_lock(&rc->lock);
     o = find(rc, ino);
-    if (!o || o->err)
-        return o ? o->err : -EBADF;
-    h = best(o, rights);
-    if (!h)
-        return -EBADF;
-    if (!h->cap_len)
+    if (o && o->err)
+        return o->err;
+    h = o ? best(rc, o, rights) : NULL;
+    if (h && !h->cap_len)
         return -ENOKEY;
-    *ret_cap_id = h->cap_id;
-    *ret_epoch = h->epoch;
+    if (h)
+        c = (struct rcap){h->cap_id, h->epoch, h->cap, h->cap_len};
+    if ((!h || is_dead(rc, h)) && remote_kept_cap(rc, ino, rights, h != NULL, &c) < 0 && !h)
+        return -EBADF;
+    *ret_cap_id = c.cap_id;
+    *ret_epoch = c.epoch;
     if (ret_cap) {
-        memcpy(ret_cap, h->cap, h->cap_len);
-        *ret_len = h->cap_len;
+        memcpy(ret_cap, c.bytes, c.len);
+        *ret_len = c.len;
     }
     return 0;
 }
 
-void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights)
+void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t cap_id)
 {
     struct robject *o;
 
     scoped_lock(&rc->lock);
     o = find(rc, ino);
     for (size_t i = 0; o && i < OBJ_HANDLES; i++)
-        o->h[i].revoked |= covers(&o->h[i], rights);
+        o->h[i].revoked |= cap_id ? o->h[i].cap_id == cap_id : covers(&o->h[i], rights);
+    remote_kept_revoked(rc, ino, cap_id);
 }
 
 /* ---- changes that are not durable yet ---- */
@@ -365,7 +397,7 @@ static int write_handle(struct rcont *rc, uint64_t ino, uint64_t *ret_handle, ui
     o = find(rc, ino);
     if (o && o->err)
         return o->err;
-    h = o ? best(o, W_OK) : NULL;
+    h = o ? best(rc, o, W_OK) : NULL;
     if (!h)
         return -EBADF;
     *ret_handle = h->handle;
@@ -428,7 +460,7 @@ int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *
     int r = write_in_any_session(c, ino, offset, data, len, durable, &by);
 
     if (r == -EKEYREVOKED)
-        remote_revoked(rc, ino, W_OK);
+        remote_revoked(rc, ino, W_OK, 0);
     if (r < 0)
         return r;
     if (by != epoch)
@@ -496,7 +528,8 @@ void remote_reopen(struct remote *r, struct rcont *rc)
             return;
         }
         if (e == 0) {
-            e = handle_of(r, call.reply->open, (int)t.accmode, t.has_cred ? &t.cred : NULL, epoch, &h);
+            scoped_lock(&rc->lock);
+            e = remote_handle(rc, call.reply->open, (int)t.accmode, t.has_cred ? &t.cred : NULL, epoch, &h);
             session_call_done(&call);
         }
         replace(rc, &t, e, &h);

@@ -290,6 +290,7 @@ static int open_store(const char *addr, const struct pst_option *opts, size_t no
     r->st.ops = &remote_ops;
     r->arena_bytes = o.arena_mib * MiB;
     r->require_rdma = o.require_rdma;
+    r->is_agent = o.origin;
     r->placement = o.placement;
     if (o.provider && strlen(o.provider) >= sizeof r->provider) {
         snprintf(err, err_size, "no such provider: %.100s", o.provider);

@@ -129,6 +129,10 @@ static void give_up(struct rqueue *q, struct rop *p, int err)
         rq_finish(q, p, err);
         return;
     }
+    if (p->is_fetching && !rq_fetch_leave(p)) {
+        p->ended = err;
+        return;
+    }
     unknown_end(q, p);
     if (!p->msgno) { /* waiting; it may have been sent on an earlier connection */
         list_del(&p->link);
@@ -242,6 +246,11 @@ static void send_waiting(struct rqueue *q)
         list_del(&p->link);
         if (r == 0) {
             list_push_back(&q->sent, &p->link);
+        } else if (r == -EINPROGRESS) {
+            list_push_back(&q->fetching, &p->link);
+        } else if (r == -EBADF && p->op->kind == PST_OP_FSYNC) { /* closed meanwhile */
+            p->is_control = true;
+            list_push_back(&q->control, &p->link);
         } else {
             rq_settle(q, p);
             rq_finish(q, p, r == -ENOLINK ? -ENOTCONN : r);
@@ -331,6 +340,7 @@ static bool step(struct rqueue *q)
         give_up(q, p, -ETIMEDOUT);
     }
     rq_control_step(q);
+    rq_fetch_step(q);
     if (!q->shard && !q->broken && !list_empty(&q->waiting)) {
         n = open_shard(q);
         if (n < 0)
@@ -363,6 +373,9 @@ static uint64_t next_timer(const struct rqueue *q)
         t = min_u64(t, now_ns() + CONTROL_RETRY_NS); /* a slot at rest */
     list_for_each (it, &q->control)
         if (!list_entry(it, struct rop, link)->is_begun)
+            t = min_u64(t, now_ns() + CONTROL_RETRY_NS);
+    list_for_each (it, &q->fetching)
+        if (list_entry(it, struct rop, link)->is_doubted)
             t = min_u64(t, now_ns() + CONTROL_RETRY_NS);
     return t;
 }
@@ -483,7 +496,8 @@ static int open_fds(struct rqueue *q)
 
 static int open_lists(struct rqueue *q)
 {
-    struct list *lists[] = {&q->free, &q->waiting, &q->sent, &q->given_up, &q->control, &q->done, &q->ages, &q->mail};
+    struct list *lists[] = {&q->free,    &q->waiting,  &q->sent, &q->given_up, &q->control,
+                            &q->fetching, &q->done, &q->ages, &q->mail};
 
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
         list_init(lists[i]);

@@ -9,6 +9,7 @@
  *                                                              submitter; buffer and slot wait for the answer, or for
  *                                                              the end of the connection (contract 3)
  *   control: an fsync that goes over the session's stream instead
+ *   waiting -> fetching -> waiting                             there is no capability for it: one is asked for
  *
  * A rop whose operation names registered memory of the user cannot be given up so: its connection is ended, and the
  * operation comes back once that is done.
@@ -40,6 +41,10 @@ struct rop {
     bool is_control, is_begun; /* over the stream; the session has it */
     bool is_doubted;           /* it was answered -ESTALE, and `doubt` is to tell of what */
     uint64_t doubt;
+    bool is_fetching;     /* in a struct rfetch, or (fetch NULL) its answer is in the mailbox, or about to be */
+    struct rfetch *fetch; /* rcont.lock */
+    uint64_t cap_id;      /* what it was sent with; or is to be bound */
+    int cap_err;          /* why that could not be bound */
     uint32_t slot;       /* + 1; 0: none */
     bool is_origins;     /* it was sent with the slot and sequence of an origin */
     uint64_t seq;
@@ -60,7 +65,7 @@ struct rop {
     struct mem_region *region[DP_SEGS_MAX];
     struct session_async async;
     struct rqueue *q;
-    struct list mail;    /* queue.mail */
+    struct list mail;    /* queue.mail; or rfetch.waiters */
     int mail_err;
 };
 
@@ -123,7 +128,7 @@ struct rqueue {
 
     uint32_t nrops;
     struct rop *rops;
-    struct list free, waiting, sent, given_up, control, done, ages;
+    struct list free, waiting, sent, given_up, control, fetching, done, ages;
 
     uint32_t slot_first, nslots;
     struct qslot *slots;
@@ -144,7 +149,7 @@ struct rqueue {
     struct qregion region[QREGIONS_MAX];
 
     pthread_mutex_t mail_lock;
-    struct list mail; /* struct rop.mail: control requests that came back */
+    struct list mail; /* struct rop.mail: control requests and fetches that came back */
 };
 
 /* ---- mem.c ---- */
@@ -223,6 +228,18 @@ int rq_conn_send(struct rqueue *q, struct dp_request *req);
 /* Begins what waits; takes what came back. */
 void rq_control_step(struct rqueue *q);
 void rq_control_mail(struct rqueue *q);
+/* To the operation's owner, from any thread. */
+void rq_mail(struct rop *p, int err);
+
+/* ---- kept.c ---- */
+/*
+ * Asks for a capability with these rights, as the user that the operation is for. -EINPROGRESS: its answer comes by
+ * mail; or what session_begin says.
+ */
+int rq_fetch(struct rop *p, uint32_t rights);
+bool rq_fetch_leave(struct rop *p); /* false: its mail comes all the same */
+void rq_fetched(struct rqueue *q, struct rop *p); /* it has come */
+void rq_fetch_step(struct rqueue *q);
 
 /* ---- queue.c ---- */
 struct rop *rq_rop(struct rqueue *q); /* NULL: none is free */

@@ -1,9 +1,8 @@
 /* Operations of a data queue that go over the session's stream: syncs of what has no capability. */
 #include "queue.h"
 
-static void control_fn(struct session_async *a, int err)
+void rq_mail(struct rop *p, int err)
 {
-    struct rop *p = container_of(a, struct rop, async);
     struct rqueue *q = p->q;
 
     atomic_fetch_add(&q->wakers, 1);
@@ -14,6 +13,11 @@ static void control_fn(struct session_async *a, int err)
     /* The owner may have seen the mail already, finished and begun to close. */
     rq_wake(q);
     atomic_fetch_sub(&q->wakers, 1);
+}
+
+static void control_fn(struct session_async *a, int err)
+{
+    rq_mail(container_of(a, struct rop, async), err);
 }
 
 static int begin_control(struct rqueue *q, struct rop *p)
@@ -73,6 +77,10 @@ void rq_control_mail(struct rqueue *q)
     pthread_mutex_unlock(&q->mail_lock);
     while ((l = list_pop_front(&mail))) {
         struct rop *p = list_entry(l, struct rop, mail);
+        if (p->is_fetching) {
+            rq_fetched(q, p);
+            continue;
+        }
         p->is_begun = false;
         /* ESTALE may speak of the session. Neither has done anything. */
         if (p->mail_err == -ESTALE && !p->ended) {

@@ -6,6 +6,7 @@
  *   admin.c   pools and containers                       wire.c    operations to requests, replies to results
  *   object.c  open objects and their capabilities        mem.c     memory that the server may reach
  *   close.c   closing them                               unsynced.c  changes that are not durable yet
+ *   kept.c    capabilities of what is not open
  *
  * Locks, outermost first: remote.lock, rcont.lock, the session's own. A queue has no lock but for its mailbox: its
  * owner drives it, others only put things into the mailbox and wake it.
@@ -62,6 +63,7 @@ struct remote {
     struct remote_way ways[WAYS_MAX]; /* lock; nways only grows */
     size_t nways, way;                /* way: the one in use */
     bool require_rdma;
+    bool is_agent; /* speaks for clients, and hands out capabilities of its own */
     enum remote_placement placement;
     char provider[32]; /* asked for; "": any */
     uint64_t arena_bytes;
@@ -91,6 +93,18 @@ struct rcont {
     struct unsynced unsynced;
     _Atomic bool some_lost; /* as un_has_lost said last: mostly false, and then no lookup needs the lock */
     uint64_t closed_ns; /* when handles were sent last */
+    struct list kept[OBJ_BUCKETS], kept_lru; /* struct rkept (kept.c) */
+    uint32_t nkept;
+    struct list fetches; /* struct rfetch, not answered yet */
+    /* A container's capabilities in a session are all under one key, until that is revoked: the newest one. */
+    uint64_t key_id, key_epoch;
+};
+
+/* A capability, while rcont.lock is held. */
+struct rcap {
+    uint64_t cap_id, epoch;
+    const uint8_t *bytes;
+    size_t len;
 };
 
 /* What the server gave for one open. */
@@ -100,6 +114,7 @@ struct rhandle {
     uint64_t handle, epoch;
     uint32_t accmode;
     uint64_t cap_id; /* never used twice in this process; names the capability in a connection's table */
+    uint64_t key_id; /* of the capability's key at the server; 0: it has none */
     struct pst_cred cred;
     size_t cap_len;
     uint8_t cap[DP_CAP_MAX];
@@ -153,18 +168,35 @@ int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *
 /* Opens again what a container had open; remote.lock held, session thread. */
 void remote_reopen(struct remote *r, struct rcont *rc);
 void remote_objects_done(struct rcont *rc);
+/* What an open was answered with; rcont.lock held. -EBADMSG. */
+int remote_handle(struct rcont *rc, const PB(OpenReply) * in, int accmode, const struct pst_cred *cred, uint64_t epoch,
+                  struct rhandle *ret);
 /*
  * The capability for an operation that needs these rights (R_OK or W_OK; 0: any). With ret_cap (DP_CAP_MAX bytes) its
- * bytes too. ret_epoch: the session that it is of. -EBADF: not open so; -ENOKEY: open, but without a capability
- * (directories); or the object's error.
+ * bytes too. ret_epoch: the session that it is of. -EBADF: not open so, and none is kept; -ENOKEY: open, but without a
+ * capability (directories); or the object's error.
  */
 int remote_cap(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t *ret_cap_id, uint64_t *ret_epoch,
                uint8_t *ret_cap, size_t *ret_len);
 /*
- * The server has refused a request with these rights, because what gave them was revoked: the next open gives them
- * anew.
+ * The server has refused a request because what gave it the right was revoked: this capability, or (cap_id 0) those
+ * with these rights. The next open gives them anew.
  */
-void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights);
+void remote_revoked(struct rcont *rc, uint64_t ino, uint32_t rights, uint64_t cap_id);
+
+/* kept.c; rcont.lock held where it is not said otherwise */
+void remote_kept_init(struct rcont *rc);
+void remote_kept_done(struct rcont *rc); /* not held; no operation is under way */
+/* The handle is about to be closed: its capability stays of use (an agent's only). */
+void remote_keep(struct rcont *rc, uint64_t ino, const struct rhandle *h);
+/* 0, or -EBADF: none, or, if it is to be alive, none but such as are revoked. */
+int remote_kept_cap(struct rcont *rc, uint64_t ino, uint32_t rights, bool alive, struct rcap *ret);
+void remote_kept_revoked(struct rcont *rc, uint64_t ino, uint64_t cap_id);
+/* Has the server made another key since this one? */
+static inline bool remote_key_ended(const struct rcont *rc, uint64_t key_id, uint64_t epoch)
+{
+    return key_id && epoch == rc->key_epoch && key_id != rc->key_id;
+}
 
 /* Changes that are not durable yet (unsynced.h). The first two: one was answered under this history. */
 void remote_changed(struct rcont *rc, uint64_t ino, uint64_t history);

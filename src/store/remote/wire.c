@@ -60,7 +60,7 @@ static uint16_t flags(const struct pst_op *op)
 }
 
 /* The capability has to be bound before the request; both go out in order. */
-static int send_bind(struct rqueue *q, uint32_t number, const uint8_t *cap, size_t len)
+static int send_bind(struct rqueue *q, uint32_t number, uint64_t cap_id, const uint8_t *cap, size_t len)
 {
     struct dp_request req = {.opcode = DP_BIND, .cap = number, .payload = cap, .payload_len = (uint32_t)len};
     struct rop *p = rq_rop(q);
@@ -70,6 +70,7 @@ static int send_bind(struct rqueue *q, uint32_t number, const uint8_t *cap, size
         return -EAGAIN;
     p->opcode = DP_BIND;
     p->bind = number;
+    p->cap_id = cap_id;
     req.tag = rq_tag(p);
     r = rq_conn_send(q, &req);
     if (r < 0) {
@@ -94,18 +95,23 @@ static bool of_next_session(struct rqueue *q, uint64_t epoch)
     return true;
 }
 
-static int bind_for(struct rqueue *q, const struct pst_op *op, uint32_t *ret_number)
+static int bind_for(struct rqueue *q, struct rop *p, uint32_t *ret_number)
 {
+    const struct pst_op *op = p->op;
     uint8_t cap[DP_CAP_MAX];
     uint64_t id, epoch;
     size_t len = 0;
     bool is_new;
     int r = remote_cap(rcont_of(op->cont), op->ino, rights(op->kind), &id, &epoch, NULL, NULL);
 
+    if (r == -EBADF && op->ctx.cred && rights(op->kind))
+        return rq_fetch(p, rights(op->kind));
     if (r < 0)
         return r;
     if (of_next_session(q, epoch))
         return -EAGAIN;
+    p->cap_id = id;
+    p->cap_err = 0;
     *ret_number = rq_conn_bind_number(q, id, &is_new);
     if (!is_new)
         return 0;
@@ -113,7 +119,7 @@ static int bind_for(struct rqueue *q, const struct pst_op *op, uint32_t *ret_num
     if (r == 0 && of_next_session(q, epoch))
         r = -EAGAIN;
     if (r == 0)
-        r = q->conn.bind[*ret_number] == id ? send_bind(q, *ret_number, cap, len) : -EAGAIN;
+        r = q->conn.bind[*ret_number] == id ? send_bind(q, *ret_number, id, cap, len) : -EAGAIN;
     if (r < 0)
         rq_conn_unbind(q, *ret_number);
     return r;
@@ -206,7 +212,7 @@ int rq_wire_send(struct rqueue *q, struct rop *p)
         if (r < 0)
             return r;
     }
-    r = bind_for(q, p->op, &req.cap);
+    r = bind_for(q, p, &req.cap);
     if (r == 0 && syncs(p->op) && !p->is_marked) {
         p->is_marked = true;
         p->mark = remote_mark(rcont_of(p->op->cont));
@@ -286,7 +292,13 @@ static void bound(struct rqueue *q, struct rop *p, int status)
 {
     if (status < 0) {
         log_debug("%s: a capability was refused: %s", session_addr(q->r->session), err_text(status));
-        rq_conn_unbind(q, p->bind);
+        if (q->conn.bind[p->bind] == p->cap_id)
+            rq_conn_unbind(q, p->bind);
+        list_for_each (it, &q->sent) { /* what was sent behind it is refused for another reason */
+            struct rop *x = list_entry(it, struct rop, link);
+            if (x->cap_id == p->cap_id && x->op)
+                x->cap_err = status;
+        }
     }
     list_del(&p->link);
     rq_free(q, p);
@@ -331,8 +343,10 @@ void rq_wire_answered(struct rqueue *q, struct rop *p, struct dp_reply *y)
             p->op->version = y->version; /* what is there instead */
         else if (y->status == -EAGAIN || y->status == -ECONNRESET)
             y->status = -EIO; /* not what an operation ends with */
+        if (y->status == -EACCES && p->cap_err == -EKEYREVOKED)
+            y->status = -EKEYREVOKED;
         if (y->status == -EKEYREVOKED || y->status == -EACCES) /* the second: it could not be bound anew */
-            remote_revoked(rcont_of(p->op->cont), p->op->ino, rights(p->op->kind));
+            remote_revoked(rcont_of(p->op->cont), p->op->ino, rights(p->op->kind), p->cap_id);
         if (y->status == 0 && syncs(p->op))
             y->status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
         list_del(&p->link);

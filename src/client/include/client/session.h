@@ -125,6 +125,7 @@ struct session_async {
     void (*fn)(struct session_async *a, int err);
     uint64_t tag;
     uint64_t history, epoch; /* out: of the session that has it */
+    const Penstock__V1__NamespaceReply *reply; /* out, for fn, until it returns; NULL: none came */
     bool lazy; /* nobody waits for the answer: it is read with others, some milliseconds later at most */
 };
 int session_begin(struct session *s, struct session_call *c, struct session_async *a);

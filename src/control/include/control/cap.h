@@ -9,12 +9,14 @@
 #ifndef CONTROL_CAP_H
 #define CONTROL_CAP_H
 
+#include "store/types.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define CAP_BYTES_MAX   1024u
-#define CAP_CAVEATS_MAX 16u
+#define CAP_CAVEATS_MAX 16u /* besides whom it is for */
 #define CAP_KEY_BYTES   32u
 #define CAP_READ        4u
 #define CAP_WRITE       2u
@@ -38,6 +40,14 @@ struct cap {
 
 /* Mints one with the grant's caveats (those that are not "any"). */
 int cap_mint(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, struct cap *ret);
+/*
+ * The same, and it says whom it was granted to: nothing for cap_verify, but for an issuer who has to ask somebody else
+ * in that user's name. The issuer's word comes first in the chain: a holder cannot add or change it. user NULL: none.
+ */
+int cap_mint_for(const uint8_t key[CAP_KEY_BYTES], const struct cap_grant *g, const struct pst_cred *user,
+                 struct cap *ret);
+/* Whom a capability that cap_verify has accepted was granted to; -ENODATA: it does not say. */
+int cap_user(const void *bytes, size_t len, struct pst_cred *ret);
 /*
  * A holder's narrowing; -ENOSPC when full. Only fields that narrow are written; `any` values leave things as they are.
  */

@@ -105,7 +105,11 @@ struct pst_op {
     const struct iovec *iov; /* borrowed until the operation comes back; memory aligned to PST_BLOCK is fastest */
     uint32_t iovcnt;
     struct pst_far *far; /* NULL; else there is no iov: pst_store_third */
-    struct pst_ctx ctx; /* cred is not looked at: rights were checked at open or are in the capability */
+    /*
+     * Rights were checked at open, or are in the capability: cred is whom that was granted to, or NULL. Looked at where
+     * another server judges users, and the object is not open there (until the operation comes back).
+     */
+    struct pst_ctx ctx;
     /* CHUNK_*: in: the expected version; out: the version that is there now */
     uint64_t version;
     uint64_t new_size;
