@@ -132,10 +132,8 @@ static int create_by_engine(struct ctl_req *q, const PB(CreateRequest) * in, con
     bool created = false;
     struct pst_attr a;
     const char *name;
-    int r = check_accmode(q, in->accmode);
+    int r = ctl_path(q, in->name, &name);
 
-    if (!r)
-        r = ctl_path(q, in->name, &name);
     if (!r)
         r = pst_store_create(q->cont, &q->ctx, in->parent, name, what, (int)in->accmode, false, &a, &created);
     if (r)
@@ -177,6 +175,9 @@ int ctl_ns_create(struct ctl_req *q, const void *in_, void *out_)
     if (in->mode & ~07777u)
         return ctl_fail(q, -EINVAL, "mode %o: permission bits only", in->mode);
     if (in->open) {
+        r = check_accmode(q, in->accmode);
+        if (r)
+            return r;
         out->open = arena_alloc(&q->a, sizeof *out->open);
         if (!out->open)
             return -ENOMEM;

@@ -272,6 +272,20 @@ static void a_capability_of_an_open_goes_on_after_the_close(void **state)
     assert_int_equal(read_all(&ka, 0), -ENOENT);
 }
 
+static void a_directory_has_no_bytes(void **state)
+{
+    struct dp_request small = {.opcode = DP_READ, .flags = DP_F_INLINE, .cap = 0, .ino = PST_ROOT_INO, .length = 100},
+                      sync = {.opcode = DP_FSYNC, .cap = 0, .ino = PST_ROOT_INO}, whole_of_it = {.opcode = DP_SYNCFS};
+    struct cap cap;
+    (void)state;
+
+    assert_int_equal(raw_grant(&anna, PST_ROOT_INO, CAP_READ, 0, 0, 0, &cap, NULL), 0);
+    assert_int_equal(raw_bind(&ka, 0, &cap), 0);
+    assert_int_equal(raw_call(&ka, &small), -EISDIR);
+    assert_int_equal(raw_call(&ka, &sync), 0);
+    assert_int_equal(raw_call(&ka, &whole_of_it), 0);
+}
+
 /* Ends the keys of all clients of the server, or of the server behind the agent. */
 static void revoke_at_the_server(void)
 {
@@ -361,6 +375,7 @@ int main(int argc, char **argv)
         T(who_may_not_gets_none_and_not_anothers),
         T(it_goes_on_after_chmod_and_not_after_the_deletion),
         T(a_capability_of_an_open_goes_on_after_the_close),
+        T(a_directory_has_no_bytes),
         T(what_the_server_revokes_ends_until_it_is_granted_anew),
         T(after_it_a_fresh_open_holds_at_once),
         T(after_a_restart_of_the_server_the_user_is_judged_anew),
