@@ -132,6 +132,18 @@ static int both(int accmode)
     return accmode & W_OK ? accmode | R_OK : accmode;
 }
 
+/*
+ * It was opened for one who may write it and not read it: the filter reads the rest of what he writes a part of in its
+ * own name, if it may; he sees nothing of it. Without that such writes are refused, as by the store below.
+ */
+static void read_for_itself(struct pst_cont *c, uint64_t ino, int accmode)
+{
+    struct pst_attr a;
+
+    if (!pst_store_open(c->next, &trusted, ino, both(accmode), false, &a))
+        pst_store_release(c->next, ino); /* opens are counted, and there are two now */
+}
+
 /* Of a file that was just opened for writing: its key was checked first, so that who has another one destroys nothing.
  */
 static int empty(struct pst_cont *c, struct pst_attr *a)
@@ -148,8 +160,11 @@ static int cf_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
     struct pst_attr a;
     int r = pst_store_open(c->next, ctx, ino, both(accmode), trunc && !later, &a);
 
-    if (r == -EACCES && both(accmode) != accmode)
+    if (r == -EACCES && both(accmode) != accmode) {
         r = pst_store_open(c->next, ctx, ino, accmode, trunc && !later, &a);
+        if (!r)
+            read_for_itself(c, ino, accmode);
+    }
     if (r)
         return r;
     r = check_key(c, &a);
@@ -169,8 +184,11 @@ static int cf_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
     struct pst_attr a;
     int r = pst_store_create(c->next, ctx, parent, name, in, both(accmode), trunc && !later, &a, &created);
 
-    if (r == -EACCES && both(accmode) != accmode)
+    if (r == -EACCES && both(accmode) != accmode) {
         r = pst_store_create(c->next, ctx, parent, name, in, accmode, trunc && !later, &a, &created);
+        if (!r)
+            read_for_itself(c, a.ino, accmode);
+    }
     if (r)
         return r;
     if (created)

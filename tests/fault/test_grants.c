@@ -240,6 +240,13 @@ static void who_may_not_gets_none_and_not_anothers(void **state)
     assert_read(&ka, 0, 'f');
 }
 
+/* An agent's cache does not ask its server about each read. */
+static void cache_asks(void)
+{
+    if (daemon_cache)
+        usleep(1100000);
+}
+
 /* As an open descriptor does; and nothing is open for it, so that a deleted file is gone. */
 static void it_goes_on_after_chmod_and_not_after_the_deletion(void **state)
 {
@@ -251,6 +258,7 @@ static void it_goes_on_after_chmod_and_not_after_the_deletion(void **state)
     memset(ka.mem, 'w', BYTES);
     assert_int_equal(io(&ka, DP_WRITE, 0, 0, BYTES), 0);
     assert_int_equal(raw_unlink(&anna, "file"), 0);
+    cache_asks();
     assert_int_equal(read_all(&kb, 0), -ENOENT);
     assert_true(all(kb.mem, RAW_MEM, 'm'));
     assert_int_equal(io(&ka, DP_WRITE, 0, 0, BYTES), -ENOENT);
@@ -269,7 +277,32 @@ static void a_capability_of_an_open_goes_on_after_the_close(void **state)
     assert_int_equal(io(&ka, DP_WRITE, 0, 0, BYTES), 0);
     assert_read(&ka, 0, 'w');
     assert_int_equal(raw_unlink(&anna, "file"), 0);
+    cache_asks();
     assert_int_equal(read_all(&ka, 0), -ENOENT);
+}
+
+/* Also where a filter has to read what is around it. */
+static void who_may_only_write_writes(void **state)
+{
+    struct cap cap;
+    (void)state;
+
+    assert_int_equal(raw_chmod(&anna, file, 0622), 0);
+    assert_int_equal(raw_grant(&bert, file, CAP_READ, 0, 0, 0, &cap, NULL), -EACCES);
+    have(&bert, &kb, 0, CAP_WRITE);
+    memset(kb.mem, 'b', BYTES);
+    assert_int_equal(io(&kb, DP_WRITE, 0, 5000, 6000), 0);
+    assert_int_equal(read_all(&kb, 0), -EACCES);
+    assert_int_equal(raw_open_file(&bert, file, CAP_WRITE, &cap), 0);
+    assert_int_equal(raw_bind(&kb, 1, &cap), 0);
+    memset(kb.mem, 'c', BYTES);
+    assert_int_equal(io(&kb, DP_WRITE, 1, 11000, 100), 0);
+    assert_int_equal(read_all(&kb, 1), -EACCES);
+    assert_true(all(kb.mem, RAW_MEM, 'm'));
+    have(&anna, &ka, 0, CAP_READ);
+    assert_int_equal(read_all(&ka, 0), 0);
+    assert_true(all(ka.mem, 5000, 'f') && all(ka.mem + 5000, 6000, 'b') && all(ka.mem + 11000, 100, 'c') &&
+                all(ka.mem + 11100, BYTES - 11100, 'f'));
 }
 
 static void a_directory_has_no_bytes(void **state)
@@ -296,8 +329,7 @@ static void revoke_at_the_server(void)
     assert_true(raw_revoke_cont(&admin) > 0);
     assert_int_equal(raw_end_session(&admin), 0);
     raw_close(&admin);
-    if (daemon_cache)
-        usleep(1100000); /* an agent's cache does not ask about each read */
+    cache_asks();
 }
 
 static void what_the_server_revokes_ends_until_it_is_granted_anew(void **state)
@@ -356,12 +388,14 @@ static void after_a_restart_of_the_server_the_user_is_judged_anew(void **state)
     assert_int_equal(raw_chmod(&anna, file, 0600), 0);
     assert_int_equal(restart_behind(), 0);
     assert_read(&ka, 0, 'f');
+    cache_asks();
     assert_int_equal(read_all(&kb, 0), -EACCES);
     assert_true(all(kb.mem, RAW_MEM, 'm'));
     assert_int_equal(raw_chmod(&anna, file, 0644), 0);
     assert_read(&kb, 0, 'f');
     assert_int_equal(restart_behind(), 0);
     assert_int_equal(raw_unlink(&anna, "file"), 0);
+    cache_asks();
     assert_int_equal(read_all(&ka, 0), -ENOENT); /* what the agent asks for leaves nothing open either */
 }
 
@@ -375,6 +409,7 @@ int main(int argc, char **argv)
         T(who_may_not_gets_none_and_not_anothers),
         T(it_goes_on_after_chmod_and_not_after_the_deletion),
         T(a_capability_of_an_open_goes_on_after_the_close),
+        T(who_may_only_write_writes),
         T(a_directory_has_no_bytes),
         T(what_the_server_revokes_ends_until_it_is_granted_anew),
         T(after_it_a_fresh_open_holds_at_once),
