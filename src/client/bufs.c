@@ -83,3 +83,13 @@ void cl_bufs_put(struct cl_bufs *b, struct cl_mem *m)
     scoped_lock(&b->lock);
     list_push_front(m->size == CL_SMALL ? &b->free_small : &b->free_big, &m->link);
 }
+
+struct cl_mem *cl_mem_get(struct client *c)
+{
+    return cl_bufs_get(&c->bufs, CL_WINDOW);
+}
+
+void cl_mem_put(struct client *c, struct cl_mem *m)
+{
+    cl_bufs_put(&c->bufs, m);
+}

@@ -232,17 +232,22 @@ static void became_dirty(struct cl_inode *i)
         cl_threads_age(c);
 }
 
-static struct cl_buf *buf_new(struct cl_file *f, uint64_t offset, size_t size)
+/* *given, where it has this size, becomes the buffer's memory, and is another one afterwards. */
+static struct cl_buf *buf_new(struct cl_file *f, uint64_t offset, size_t size, struct cl_mem **given)
 {
     struct cl_inode *i = f->i;
     struct cl_buf *b = calloc(1, sizeof *b);
+    struct cl_mem *m = b ? cl_bufs_get(&f->c->bufs, size) : NULL;
 
-    if (b)
-        b->mem = cl_bufs_get(&f->c->bufs, size);
-    if (!b || !b->mem) {
+    if (!m) {
         free(b);
         room_give(f->c, size);
         return NULL;
+    }
+    b->mem = m;
+    if (given && (*given)->size == size) {
+        b->mem = *given;
+        *given = m;
     }
     b->i = i;
     b->owner = f;
@@ -278,7 +283,7 @@ static bool buf_grow(struct cl_buf *b)
  * A buffer that takes [offset, end), which lies in one window, at its end or inside; NULL: look again (the lock was
  * released, or a list changed), or *ret_err.
  */
-static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, int *ret_err)
+static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, struct cl_mem **given, int *ret_err)
 {
     struct cl_inode *i = f->i;
     struct cl_buf *b = idle_in_window(i, offset);
@@ -306,28 +311,32 @@ static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, 
         buf_submit(b);
         return NULL;
     }
-    b = buf_new(f, offset, size);
+    b = buf_new(f, offset, size, given);
     if (!b)
         *ret_err = -ENOMEM;
     return b;
 }
 
-int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, size_t *ret_done)
+int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, struct cl_mem **given,
+                   size_t *ret_done)
 {
     struct cl_inode *i = f->i;
     size_t done = 0;
     int err = 0;
 
+    if (given && offset / CL_WINDOW != (offset + len - 1) / CL_WINDOW)
+        given = NULL; /* its second half would be read when the first one may have been sent, and be another's */
     scoped_lock(&i->lock);
     while (done < len && !err) {
         uint64_t at = offset + done;
         uint64_t end = min_u64(offset + len, align_down(at, CL_WINDOW) + CL_WINDOW);
-        struct cl_buf *b = buf_for(f, at, end, &err);
+        struct cl_buf *b = buf_for(f, at, end, given, &err);
 
         if (!b)
             continue;
         atomic_fetch_add(&i->gen, 1);
-        memcpy(b->mem->data + (at - b->offset), p + done, end - at);
+        if (b->mem->data != p) /* else they are there already */
+            memcpy(b->mem->data + (at - b->offset), p + done, end - at);
         b->len = max_u64(b->len, end - b->offset);
         done += end - at;
         if (!(end % CL_WINDOW))

@@ -344,7 +344,8 @@ static int write_check(struct cl_file *f, size_t len, uint64_t offset)
     return atomic_load(&f->err);
 }
 
-int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset)
+/* given: as in cl_dirty_write. */
+static int64_t write_at(struct cl_file *f, const uint8_t *buf, size_t len, uint64_t offset, struct cl_mem **given)
 {
     size_t done = 0;
     int64_t r = write_check(f, len, offset);
@@ -355,13 +356,23 @@ int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offse
         return cl_append(f, buf, len);
     f->changed = true;
     if (!(f->flags & (O_DIRECT | O_DSYNC | O_SYNC))) {
-        r = cl_dirty_write(f, buf, len, offset, &done);
+        r = cl_dirty_write(f, buf, len, offset, given, &done);
         if (r == 0)
             return (int64_t)len;
         /* No memory for buffers: then without them. */
     }
-    r = write_through(f, (const uint8_t *)buf + done, len - done, offset + done);
+    r = write_through(f, buf + done, len - done, offset + done);
     return r < 0 ? (done ? (int64_t)done : r) : (int64_t)done + r;
+}
+
+int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset)
+{
+    return write_at(f, buf, len, offset, NULL);
+}
+
+int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset)
+{
+    return len <= CL_MEM ? write_at(f, (*m)->data, len, offset, m) : -EINVAL;
 }
 
 int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset)

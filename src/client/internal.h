@@ -23,7 +23,7 @@
 
 #define CL_THREADS_MAX   64u
 #define CL_DEPTH_MAX     4096u
-#define CL_WINDOW        (1 * MiB)  /* write-behind and read-ahead work in windows aligned to this */
+#define CL_WINDOW        CL_MEM     /* write-behind and read-ahead work in windows aligned to this */
 #define CL_SMALL         (64 * KiB) /* a write-behind buffer begins with this size: small files are many */
 #define CL_NOW           (64 * KiB)  /* reads up to this size are tried in the caller's thread */
 #define CL_AGE_NS        (2 * NSEC_PER_SEC) /* what waits for more data is sent after this at the latest, about */
@@ -79,15 +79,9 @@ struct cl_bufs {
     struct list slabs;
     const struct pst_store *store; /* may want memory that can be handed over; NULL: not known yet */
 };
-/* size CL_SMALL or CL_WINDOW, page aligned; known to the data connections. */
-struct cl_mem {
-    struct list link;
-    uint8_t *data;
-    size_t size;
-};
 void cl_bufs_init(struct cl_bufs *b);
 void cl_bufs_done(struct cl_bufs *b);
-struct cl_mem *cl_bufs_get(struct cl_bufs *b, size_t size); /* NULL: no memory */
+struct cl_mem *cl_bufs_get(struct cl_bufs *b, size_t size); /* CL_SMALL or CL_WINDOW. NULL: no memory */
 void cl_bufs_put(struct cl_bufs *b, struct cl_mem *m);
 
 /* ---- objects with state here: while a handle is open (dirty.c) ---- */
@@ -124,8 +118,12 @@ struct cl_buf {
 
 struct cl_inode *cl_inode_get(struct client *c, uint64_t ino, bool make); /* NULL: none (make false), no memory */
 void cl_inode_put(struct cl_inode *i);
-/* Takes all of it, or -ENOMEM and nothing more. ret_done: the bytes taken. */
-int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, size_t *ret_done);
+/*
+ * Takes all of it, or -ENOMEM and nothing more. ret_done: the bytes taken. given: NULL, or the memory whose first bytes
+ * p is: may be kept instead of copied from, and then *given is another one.
+ */
+int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, struct cl_mem **given,
+                   size_t *ret_done);
 /* Everything in the range has reached the server (or failed, and its owner knows). */
 void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX

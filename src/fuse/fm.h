@@ -5,6 +5,7 @@
  *   worker.c     one serving process: session, signals   mnt.c        mount table, unmount
  *   ops_*.c      the FUSE operations                     nodes.c      what the kernel has cached of each object
  *   files.c      open file handles                       locks.c      flock and fcntl locks of this mount, pure
+ *   loop.c       the threads that read requests
  *
  * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be
  * counted: a node here is a cache of facts, and losing it costs a round trip, never correctness.
@@ -154,7 +155,6 @@ struct fm {
     uint64_t attr_ttl_ns;
     bool durable_close;
     bool exclusive; /* the store is this process's own: nobody else changes anything */
-    pthread_key_t buf_key; /* per thread: a read buffer */
 };
 
 /* Who asks: uid, gid and groups of the calling process. */
@@ -199,6 +199,31 @@ void fm_ops_lock(struct fuse_lowlevel_ops *ops);
 int fm_file_close(struct fm *m, struct fm_file *file);
 /* The owner's locks on the object go. */
 void fm_unlock_owner(struct fm *m, uint64_t ino, enum lk_kind kind, uint64_t owner);
+
+/* ---- the threads (loop.c) ---- */
+
+struct fm_loop;
+/* libfuse answers through here. After the mount, before the first request. 0 or -errno. */
+int fm_loop_io(struct fuse_session *se);
+struct fm_loop *fm_loop_new(struct fm *m, uint32_t max_threads);
+void fm_loop_free(struct fm_loop *l);
+/*
+ * Serves m->se until the unmount (0), fm_loop_stop, or an error. SIGUSR1 must interrupt reads of the threads it starts.
+ */
+int fm_loop_run(struct fm_loop *l);
+/* From any thread. err: what fm_loop_run returns, if it is the first one. */
+void fm_loop_stop(struct fm_loop *l, int err);
+/*
+ * In an operation, which runs in one of the threads: memory of FM_IO_MAX bytes. It has the bytes of a write, from its
+ * start on, in place of libfuse's pointer; other operations may use it.
+ */
+struct cl_mem **fm_mem(void);
+/*
+ * A request is to be answered on the descriptor that it was read from. By default that is the one of this thread;
+ * whoever answers another's request says so before, and takes it back. Returns the one before.
+ */
+int fm_answer_fd(void);
+int fm_answer_to(int fd);
 
 /* ---- processes ---- */
 

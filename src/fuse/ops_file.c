@@ -158,26 +158,15 @@ static struct fm_file *file_of(struct fm *m, uint64_t ino, struct fuse_file_info
     return file;
 }
 
-static void *read_buffer(struct fm *m)
-{
-    void *buf = pthread_getspecific(m->buf_key);
-
-    if (!buf && !posix_memalign(&buf, PST_BLOCK, FM_IO_MAX))
-        pthread_setspecific(m->buf_key, buf);
-    return buf;
-}
-
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
     struct fm_file *file = file_of(m, ino, fi);
-    void *buf = read_buffer(m);
+    uint8_t *buf = (*fm_mem())->data;
     int64_t n;
 
     size = min_u64(size, FM_IO_MAX);
-    if (!buf)
-        n = -ENOMEM;
-    else if (off < 0)
+    if (off < 0)
         n = -EINVAL;
     else if (!file)
         n = -EIO;
@@ -186,7 +175,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
     if (n < 0)
         fm_reply_err(req, n);
     else
-        fuse_reply_buf(req, buf, (size_t)n);
+        fuse_reply_buf(req, (const char *)buf, (size_t)n);
 }
 
 /* Where the store is ours alone, the kernel knows the end of the file, and its offset allows write-behind. */
@@ -198,17 +187,19 @@ static bool appends(const struct fm *m, const struct fuse_file_info *fi)
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
+    struct cl_mem **mem = fm_mem();
     struct fm_file *file = file_of(m, ino, fi);
     int64_t n;
 
+    (void)buf;
     if (!file)
         n = -EIO;
     else if (off < 0)
         n = -EINVAL;
     else if (appends(m, fi))
-        n = cl_append(file->f, buf, size);
+        n = cl_append(file->f, (*mem)->data, size);
     else
-        n = cl_pwrite(file->f, buf, size, (uint64_t)off);
+        n = cl_pwrite_mem(file->f, mem, size, (uint64_t)off);
     if (file)
         atomic_fetch_add(&file->changes, 1);
     if (n < 0)

@@ -12,6 +12,7 @@ struct waiter {
     struct lk_wait w;
     struct fm *m;
     fuse_req_t req;
+    int fd; /* to answer on */
     pthread_mutex_t lock; /* held while it is being queued; of `interrupted` */
     bool interrupted;
 };
@@ -23,6 +24,15 @@ static bool alone(struct fm *m)
     struct pst_cont_info info;
 
     return !pst_cont_query(cl_store(m->cl), &ctx, m->cont->info.pool, m->cont->info.label, &info) && info.mounts == 1;
+}
+
+/* It may be another thread's request. */
+static void reply(struct waiter *w, int r)
+{
+    int was = fm_answer_to(w->fd);
+
+    fm_reply_err(w->req, r);
+    fm_answer_to(was);
 }
 
 static void waiter_free(struct waiter *w)
@@ -40,7 +50,7 @@ static void answer(struct list *granted)
         struct waiter *w = list_entry(list_entry(l, struct lk_wait, link), struct waiter, w);
         /* Waits for an interruption that is being handled; none comes after. */
         fuse_req_interrupt_func(w->req, NULL, NULL);
-        fm_reply_err(w->req, w->w.result);
+        reply(w, w->w.result);
         pthread_mutex_lock(&w->lock); /* whoever queued it may not have let go of it yet */
         pthread_mutex_unlock(&w->lock);
         waiter_free(w);
@@ -51,12 +61,13 @@ static void interrupted(fuse_req_t req, void *data)
 {
     struct waiter *w = data;
 
+    (void)req; /* the waiter has it */
     pthread_mutex_lock(&w->lock);
     w->interrupted = true;
     pthread_mutex_unlock(&w->lock);
     if (!lk_cancel(w->m->locks, &w->w))
         return; /* not queued yet, or granted: whoever has it answers */
-    fm_reply_err(req, -EINTR);
+    reply(w, -EINTR);
     waiter_free(w);
 }
 
@@ -87,6 +98,7 @@ static void set(fuse_req_t req, uint64_t ino, enum lk_kind kind, enum lk_type ty
     list_init(&w->w.link);
     w->m = m;
     w->req = req;
+    w->fd = fm_answer_fd();
     fuse_req_interrupt_func(req, interrupted, w);
     /* Queued with w->lock held: an interruption either is seen here or finds it on the queue. */
     pthread_mutex_lock(&w->lock);

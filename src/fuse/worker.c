@@ -3,8 +3,8 @@
  *
  * Taking over: the kernel keeps a FUSE connection as long as someone holds its descriptor, and does not start it anew.
  * So the first process's FUSE_INIT request is shown to libfuse again under a number that no request has: libfuse comes
- * to the same state, and the kernel drops the answer (ENOENT). Each thread reads from a clone of the descriptor, so
- * that requests which a dead process had taken end with its clones (ECONNABORTED) and hang nobody.
+ * to the same state, and the kernel drops the answer (ENOENT). Each thread reads from a clone of the descriptor
+ * (loop.c), so that requests which a dead process had taken end with its clones (ECONNABORTED) and hang nobody.
  */
 #include "fm.h"
 
@@ -15,12 +15,11 @@
 #include <string.h>
 
 #define READAHEAD_KIB 1024
-#define KICK_MS       20
 
 struct worker {
     const struct fm_config *cfg;
     struct fm m;
-    pthread_t main;
+    struct fm_loop *loop;
     pthread_t signals;
     char dev[32]; /* of our mount, in the kernel's table; "" until known */
     _Atomic bool done; /* the loop has ended */
@@ -49,11 +48,6 @@ static void op_init(void *user, struct fuse_conn_info *conn)
     }
 }
 
-static void buf_free(void *p)
-{
-    free(p);
-}
-
 static int ctx_init(struct worker *w)
 {
     const struct fuse_mount_opts *o = &w->cfg->opts;
@@ -68,9 +62,8 @@ static int ctx_init(struct worker *w)
     m->nodes = fm_nodes_new(m->exclusive);
     m->files = fm_files_new(w->cfg->epoch);
     m->locks = m->exclusive ? NULL : lk_new();
-    if (!m->nodes || !m->files || (!m->exclusive && !m->locks))
-        return -ENOMEM;
-    return -pthread_key_create(&m->buf_key, buf_free);
+    w->loop = fm_loop_new(m, o->max_threads);
+    return w->loop && m->nodes && m->files && (m->exclusive || m->locks) ? 0 : -ENOMEM;
 }
 
 static void ctx_done(struct worker *w)
@@ -78,6 +71,7 @@ static void ctx_done(struct worker *w)
     fm_nodes_free(w->m.nodes);
     fm_files_free(w->m.files);
     lk_free(w->m.locks);
+    fm_loop_free(w->loop);
 }
 
 /* Room for the option string. */
@@ -144,19 +138,10 @@ static int init_replay(struct fuse_session *se, const struct fm_report *from)
 
 /* ---- signals ---- */
 
-/* Wakes libfuse's main thread out of its semaphore. */
+/* Wakes a thread out of its read. */
 static void kicked(int sig)
 {
     (void)sig;
-}
-
-static void exit_session(struct worker *w)
-{
-    fuse_session_exit(w->m.se);
-    while (!w->done) {
-        pthread_kill(w->main, SIGUSR1);
-        usleep(KICK_MS * 1000);
-    }
 }
 
 /* A first SIGTERM unmounts in order, in a thread of its own so that a second one can cut it short. */
@@ -167,7 +152,7 @@ static void *stopper(void *user)
 
     if (r)
         log_warn("%s: could not be unmounted: %s", w->cfg->dir, strerror(-r));
-    exit_session(w);
+    fm_loop_stop(w->loop, 0);
     return NULL;
 }
 
@@ -193,7 +178,7 @@ static void *signal_main(void *user)
         }
         log_warn("%s: stopped a second time: unmounting without waiting", w->cfg->dir);
         fm_mnt_umount(w->cfg->dir, w->dev, false, true);
-        exit_session(w);
+        fm_loop_stop(w->loop, 0);
     }
     if (stopping)
         pthread_join(stop, NULL);
@@ -243,7 +228,7 @@ static int attach(struct worker *w, int sock, int fuse_fd, const struct fm_repor
         return fail(sock, -EINVAL, text);
     }
     snprintf(devfd, sizeof(devfd), "/dev/fd/%d", fuse_fd);
-    if (fuse_session_mount(w->m.se, fuse_fd >= 0 ? devfd : w->cfg->dir)) {
+    if (fuse_session_mount(w->m.se, fuse_fd >= 0 ? devfd : w->cfg->dir) || fm_loop_io(w->m.se)) {
         snprintf(text, sizeof(text), "cannot mount on %s: %s", w->cfg->dir, fuse_said[0] ? fuse_said : "see the log");
         return fail(sock, -EIO, text);
     }
@@ -265,20 +250,6 @@ static int attach(struct worker *w, int sock, int fuse_fd, const struct fm_repor
     return 0;
 }
 
-static int loop(struct worker *w)
-{
-    struct fuse_loop_config *lc = fuse_loop_cfg_create();
-    int r;
-
-    if (!lc)
-        return -ENOMEM;
-    fuse_loop_cfg_set_clone_fd(lc, 1);
-    fuse_loop_cfg_set_max_threads(lc, w->cfg->opts.max_threads);
-    r = fuse_session_loop_mt(w->m.se, lc);
-    fuse_loop_cfg_destroy(lc);
-    return r;
-}
-
 /* The mount is gone: whatever is open still is flushed. The first error. */
 static int close_all(struct fm *m)
 {
@@ -298,20 +269,19 @@ static int serve(struct worker *w)
     sigset_t set;
     int r;
 
-    w->main = pthread_self();
     sigaction(SIGUSR1, &sa, NULL);
     if (pthread_create(&w->signals, NULL, signal_main, w))
         return -EAGAIN;
-    /* Sent to this thread only, so it does no harm that the session's threads inherit the mask. */
+    /* For the loop's threads, which inherit the mask, and get it from the loop only. */
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    r = loop(w);
+    r = fm_loop_run(w->loop);
     w->done = true;
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     pthread_kill(w->signals, SIGUSR2);
     pthread_join(w->signals, NULL);
-    return r > 0 ? 0 : r;
+    return r;
 }
 
 static int finish(struct worker *w, int served)

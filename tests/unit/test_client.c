@@ -4,6 +4,7 @@
 #include "api_cases.h"
 #include "internal.h"
 #include "memstore.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -388,6 +389,75 @@ static void unusable_urls_and_options_are_refused(void **state)
     assert_int_equal(pst_connect("mem:?p/c", &o, &fs), -EINVAL);
 }
 
+static void given_memory_is_sent_as_it_is(void **state)
+{
+    struct pst_fs *fs = *state;
+    struct client *c = fs->k->c;
+    struct pst_file *f = api_open_new(fs, "/given", 0);
+    struct cl_mem *m = cl_mem_get(c);
+    uint8_t *data = m->data, *back = malloc(CL_MEM);
+
+    memset(m->data, 'a', CL_MEM);
+    memstore_hold(mem(fs), WRITES);
+    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM, 0), CL_MEM);
+    assert_ptr_not_equal(m->data, data);
+    memset(m->data, 'b', CL_MEM); /* ours now: nothing that was written lies in it */
+    memstore_release(mem(fs));
+    assert_int_equal(cl_pwrite_mem(f->f, &m, 4096, CL_MEM - 100), 4096); /* two windows: copied */
+    memset(m->data, 'c', CL_MEM);
+    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM + 1, 0), -EINVAL);
+    assert_int_equal(cl_flush(f->f), 0);
+    assert_int_equal(cl_pread(f->f, back, CL_MEM, 5000), CL_MEM - 5000 + 4096 - 100);
+    for (size_t i = 0; i < CL_MEM - 5000 + 4096 - 100; i++)
+        assert_int_equal(back[i], i < CL_MEM - 5000 - 100 ? 'a' : 'b');
+    free(back);
+    cl_mem_put(c, m);
+    assert_int_equal(pst_close(f), 0);
+}
+
+/* Given and copied, large and small, over one another, in a store that executes them backwards. */
+static void given_and_copied_writes_are_what_is_read(void **state)
+{
+    enum { SIZE = 5 * MiB, WRITES_DONE = 300 };
+    struct pst_fs *fs = *state;
+    struct client *c = fs->k->c;
+    struct pst_file *f = api_open_new(fs, "/model", 0);
+    struct cl_mem *m = cl_mem_get(c);
+    uint8_t *model = calloc(1, SIZE), *back = malloc(SIZE);
+    struct rng r;
+
+    rng_seed(&r, seed_new());
+    memstore_backwards(mem(fs), true);
+    for (int i = 0; i < WRITES_DONE; i++) {
+        size_t len = 1 + rng_below(&r, rng_below(&r, 2) ? CL_MEM : 8192);
+        uint64_t at = rng_below(&r, SIZE - len);
+        if (rng_below(&r, 3) == 0) {
+            at = align_down(at, CL_MEM);
+            len = CL_MEM;
+        }
+        memset(m->data, (int)rng_below(&r, 256), len);
+        m->data[0] = (uint8_t)i;
+        memcpy(model + at, m->data, len);
+        if (rng_below(&r, 2))
+            assert_int_equal(cl_pwrite_mem(f->f, &m, len, at), len);
+        else
+            assert_int_equal(cl_pwrite(f->f, m->data, len, at), len);
+        memset(m->data, 0x5a, CL_MEM);
+        at = rng_below(&r, SIZE - 1000);
+        if (rng_below(&r, 8) == 0 && cl_pread(f->f, back, 1000, at) == 1000)
+            assert_memory_equal(back, model + at, 1000);
+    }
+    assert_int_equal(cl_flush(f->f), 0);
+    memstore_backwards(mem(fs), false);
+    memset(back, 0, SIZE);
+    assert_true(cl_pread(f->f, back, SIZE, 0) > 0);
+    assert_memory_equal(back, model, SIZE);
+    free(model);
+    free(back);
+    cl_mem_put(c, m);
+    assert_int_equal(pst_close(f), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, api_setup, api_teardown)
 
 int main(void)
@@ -405,6 +475,8 @@ int main(void)
         T(sequential_reads_are_fetched_ahead_and_never_stale),
         T(an_event_queue_delivers_and_its_descriptor_tells),
         cmocka_unit_test(operations_that_wait_for_room_can_be_cancelled),
+        T(given_memory_is_sent_as_it_is),
+        T(given_and_copied_writes_are_what_is_read),
         T(registered_memory_is_checked),
         cmocka_unit_test(unusable_urls_and_options_are_refused),
     };

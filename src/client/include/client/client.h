@@ -70,6 +70,20 @@ uint64_t cl_file_ino(const struct cl_file *f);
 int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset);
 /* Write-behind: may return before the bytes are sent; an error then shows at cl_flush, cl_fsync or cl_close. */
 int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset);
+/*
+ * Memory of the client's own, which data connections (and a daemon of this machine) reach without a copy. Who has got
+ * it owns it until cl_mem_put. NULL: no memory.
+ */
+#define CL_MEM (1 * MiB)
+struct cl_mem {
+    struct list link; /* the client's */
+    uint8_t *data;    /* page aligned */
+    size_t size;      /* CL_MEM; smaller ones stay inside of the client */
+};
+struct cl_mem *cl_mem_get(struct client *c);
+void cl_mem_put(struct client *c, struct cl_mem *m);
+/* cl_pwrite of the first len <= CL_MEM bytes of *m. The client may keep that memory: *m is another one then. */
+int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset);
 int64_t cl_append(struct cl_file *f, const void *buf, size_t len);
 /* The same, told where the bytes went. */
 int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset);
