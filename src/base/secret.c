@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #define PIECE_WAIT_MS 5000
+#define OTHERS        077 /* what others must not be able to do with a secret of ours */
+#define OTHERS_WRITE  022
 #define LINE_MAX_BYTES (SECRET_TOKEN_MAX + 2) /* with its end */
 
 static int failed(int e, const char *what, const char *path, char *err, size_t err_size)
@@ -28,7 +30,7 @@ static int refused(const char *why, const char *what, const char *path, char *er
     return -EINVAL;
 }
 
-static int open_private(const char *what, const char *path, char *err, size_t err_size)
+static int open_private(const char *what, const char *path, mode_t never, char *err, size_t err_size)
 {
     int fd = open_setting(path), r;
     struct stat st;
@@ -38,8 +40,9 @@ static int open_private(const char *what, const char *path, char *err, size_t er
     r = fstat(fd, &st) < 0 ? -errno : 0;
     if (r < 0) {
         failed(r, what, path, err, err_size);
-    } else if ((S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && st.st_mode & 077) {
-        snprintf(err, err_size, "%s %.150s may be read by others: chmod 600 it", what, path);
+    } else if ((S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) && st.st_mode & never) {
+        snprintf(err, err_size, "%s %.150s may be %s by others: chmod 600 it", what, path,
+                 never == OTHERS_WRITE ? "written" : "read");
         r = -EPERM;
     }
     if (r == 0)
@@ -72,7 +75,7 @@ static int64_t read_up_to(int fd, uint8_t *ret, size_t size, bool line)
 
 int64_t secret_bytes(const char *what, const char *path, void *ret, size_t size, char *err, size_t err_size)
 {
-    cleanup_close int fd = open_private(what, path, err, err_size);
+    cleanup_close int fd = open_private(what, path, OTHERS, err, err_size);
     uint8_t more;
     int64_t n;
 
@@ -101,10 +104,10 @@ static const char *no_token(const char *s, size_t n)
     return s[0] == ' ' || s[n - 1] == ' ' ? "its first line begins or ends with a blank" : NULL;
 }
 
-int secret_token(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
+static int read_token(const char *path, mode_t never, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
 {
     static const char what[] = "token file";
-    cleanup_close int fd = open_private(what, path, err, err_size);
+    cleanup_close int fd = open_private(what, path, never, err, err_size);
     char line[LINE_MAX_BYTES];
     const char *end, *why;
     int64_t n;
@@ -126,4 +129,14 @@ int secret_token(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, si
     }
     pst_wipe(line, sizeof line);
     return why ? refused(why, what, path, err, err_size) : (int)n;
+}
+
+int secret_token(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
+{
+    return read_token(path, OTHERS, ret, err, err_size);
+}
+
+int secret_token_to_show(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
+{
+    return read_token(path, OTHERS_WRITE, ret, err, err_size);
 }

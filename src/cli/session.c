@@ -28,7 +28,7 @@ static int find_token(const char *addr, const struct cli_conn *k, char ret[SECRE
 
     ret[0] = 0;
     if (file) {
-        r = secret_token(file, ret, err, sizeof err);
+        r = secret_token_to_show(file, ret, err, sizeof err);
         if (r >= 0)
             return EXIT_OK;
         cli_error("%s", err);

@@ -90,7 +90,7 @@ static int find_token(struct session *s, char ret[SECRET_TOKEN_MAX + 1], char *e
 
     ret[0] = '\0';
     if (s->token_file) {
-        r = secret_token(s->token_file, ret, err, err_size);
+        r = secret_token_to_show(s->token_file, ret, err, err_size);
         r = r < 0 ? r : 0;
     } else if (rpc_addr_is_local(s->addr) && token_find(s->addr, ret) < 0) {
         ret[0] = '\0';

@@ -36,6 +36,7 @@ echo x >full/x
 echo short >short
 echo 0123456789abcdef >other.token
 chmod 600 short other.token
+cp other.token wide; chmod 622 wide
 NOBODY=127.0.0.1:1
 "$PENSTOCK" cp file "$URL/file"
 "$PENSTOCK" cp -r tree "$URL/tree"
@@ -100,8 +101,8 @@ table <<'ROWS'
 1 | RDMA is required | ls --require-rdma "$URL"
 4 | token file none: No such file | ls --token-file none "$URL"
 4 | token file none: No such file | status --token-file none "$SERVER"
-5 | token file file may be read by others: chmod 600 it | ls --token-file file "$URL"
-5 | token file file may be read by others: chmod 600 it | status --token-file file "$SERVER"
+5 | token file wide may be written by others: chmod 600 it | ls --token-file wide "$URL"
+5 | token file wide may be written by others: chmod 600 it | status --token-file wide "$SERVER"
 2 | token file short: its first line must have at least 16 characters | credential create "$SERVER" x tenant=y --from short
 5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | ls --token-file other.token "$URL"
 5 | the token is not one of this server's (--token-file; --ca, --cert and --key) | status --token-file other.token "$SERVER"

@@ -89,6 +89,22 @@ static void what_is_no_token_is_refused_with_the_reason(void **state)
     refuses("0123456789abcdef\n", 17, 0604, -EPERM, " may be read by others: chmod 600 it");
 }
 
+/* Container platforms hand secrets over as files that others may read. */
+static void a_token_to_show_may_be_read_by_others_but_not_written(void **state)
+{
+    char token[SECRET_TOKEN_MAX + 1], err[300];
+
+    (void)state;
+    put("0123456789abcdef\n", 17, 0444);
+    assert_int_equal(secret_token_to_show(path, token, err, sizeof err), 16);
+    assert_string_equal(token, "0123456789abcdef");
+    for (mode_t mode = 0620; mode >= 0602; mode -= 016) {
+        put("0123456789abcdef\n", 17, mode);
+        assert_int_equal(secret_token_to_show(path, token, err, sizeof err), -EPERM);
+        assert_non_null(strstr(err, "may be written by others: chmod 600 it"));
+    }
+}
+
 static void what_cannot_be_read_is_named(void **state)
 {
     char token[SECRET_TOKEN_MAX + 1], err[300], bytes[8];
@@ -168,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_is_the_first_line_without_its_end),
         cmocka_unit_test(what_is_no_token_is_refused_with_the_reason),
+        cmocka_unit_test(a_token_to_show_may_be_read_by_others_but_not_written),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(bytes_are_all_of_a_file),
         cmocka_unit_test(a_fifo_gives_it_in_pieces),

@@ -20,5 +20,10 @@ int64_t secret_bytes(const char *what, const char *path, void *ret, size_t size,
  * Returns its length or -errno. ret has it with a NUL.
  */
 int secret_token(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size);
+/*
+ * The same for who shows a token that was handed to him: others may read the file, as container platforms make them
+ * (0444, 0640), but not write it.
+ */
+int secret_token_to_show(const char *path, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size);
 
 #endif
