@@ -19,7 +19,6 @@ sys.dont_write_bytecode = True
 from machines import AGENT, SERVER, Failed, Machines, run, url  # noqa: E402
 
 GIB = float(1 << 30)
-TICK = os.sysconf("SC_CLK_TCK")
 GOAL = 0.5
 
 ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -59,10 +58,6 @@ class Mount:
             if self.process.poll() is not None:
                 raise Failed("the mount ended: " + open(work + "/mount.log", encoding="utf-8").read().strip()[-600:])
             time.sleep(0.02)
-
-    def cpu(self):
-        f = open("/proc/%d/stat" % self.process.pid, encoding="utf-8").read().rsplit(")", 1)[1].split()
-        return (int(f[11]) + int(f[12])) / TICK
 
     def end(self):
         run("umount", mnt)
@@ -129,22 +124,13 @@ def unreadable():
 
 # ---- the host's processor time ----
 
-def busy():
-    f = [int(x) for x in open("/proc/stat", encoding="utf-8").readline().split()[1:]]
-    return (sum(f[:7]) - f[3] - f[4]) / TICK
+CLOCKS = ("mount", "program", "machine", "seconds")
 
 
-def measured(mount, *argv):
-    """Seconds of the mount's process, of the program, of the machine, and on the clock."""
-    before, all_before, t0 = mount.cpu(), busy(), time.monotonic()
-    p = subprocess.Popen(argv, stderr=subprocess.PIPE)
-    _, status, use = os.wait4(p.pid, 0)
-    p.returncode = os.waitstatus_to_exitcode(status)
-    if p.returncode:
-        raise Failed("%s: %s" % (" ".join(argv), p.stderr.read().decode().strip()[-400:]))
-    gib = args.size * (1 << 20) / GIB
-    return {"mount": (mount.cpu() - before) / gib, "program": (use.ru_utime + use.ru_stime) / gib,
-            "machine": (busy() - all_before) / gib, "seconds": (time.monotonic() - t0) / gib}
+def measured(mount, what, path, *source):
+    """For a GiB: seconds of the mount's process, of the program, of the machine, and on the clock."""
+    out = run(os.path.join(HERE, "file_cost.py"), what, path, mount.process.pid, *source)
+    return {k: float(x) * GIB / (args.size << 20) for k, x in zip(CLOCKS, out.split())}
 
 
 def text(path):
@@ -174,15 +160,15 @@ def dd(*argv):
 def cell(way, content, n):
     """A file to a mount, and back from another. Each has moved a file before, so that its memory is not touched for the first time."""
     name, first = "%s/%s-%s-%d" % (mnt, way, content, n), mnt + "/first"
-    original = "if=%s/%s" % (src, content)
+    original = "%s/%s" % (src, content)
     mount = Mount(way)
-    run(*dd(original, "of=" + first, "conv=fsync", "count=%d" % max(1, args.size // 2)))
-    w = measured(mount, *dd(original, "of=" + name, "conv=fsync"))
+    run(*dd("if=" + original, "of=" + first, "conv=fsync", "count=%d" % max(1, args.size // 2)))
+    w = measured(mount, "write", name, original)
     mount.end()
     mount = Mount(way)
     run(*dd("if=" + first, "of=/dev/null"))
-    r = measured(mount, *dd("if=" + name, "of=/dev/null"))
-    run("cmp", name, "%s/%s" % (src, content))
+    r = measured(mount, "read", name)
+    run("cmp", name, original)
     os.unlink(name)
     os.unlink(first)
     mount.end()
@@ -203,12 +189,11 @@ def host_cpu():
     ok = True
     for work_ in ("write", "read"):
         for content in ("text", "random"):
-            med = {way: {k: statistics.median(x[k] for x in got[work_, content, way])
-                         for k in ("mount", "program", "machine", "seconds")} for way in WAYS}
+            med = {way: {k: statistics.median(x[k] for x in got[work_, content, way]) for k in CLOCKS} for way in WAYS}
             a, h = med["agent"], med["host"]
             ratio = (a["mount"] + a["program"]) / (h["mount"] + h["program"])
-            say("host CPU, %s, %s: %.2f s/GiB through the agent (mount %.2f, dd %.2f), %.2f s/GiB with the same filters in the host "
-                "(mount %.2f, dd %.2f): %.2f of it%s"
+            say("host CPU, %s, %s: %.2f s/GiB through the agent (mount %.2f, program %.2f), %.2f s/GiB with the same filters in the "
+                "host (mount %.2f, program %.2f): %.2f of it%s"
                 % (work_, content, a["mount"] + a["program"], a["mount"], a["program"], h["mount"] + h["program"], h["mount"],
                    h["program"], ratio, "" if work_ == "read" else "; goal %.2f at most" % GOAL))
             say("   whole machine: %.2f and %.2f s/GiB; rate: %.0f and %.0f MB/s"
@@ -235,8 +220,8 @@ def main():
     say("\n== 4. each reads what the other stored; the server reads nothing")
     crossed()
     unreadable()
-    say("\n== 5. processor time of the host: files of %d MiB, each the second one of its mount, medians of %d rounds"
-        % (args.size, args.rounds))
+    say("\n== 5. processor time of the host: files of %d MiB, each the second one of its mount, medians of %d rounds; the program\n"
+        "   writes what it has in memory, a mebibyte at a time, and syncs, or reads" % (args.size, args.rounds))
     if args.crossing:
         say("   both ways the bytes cross a connection of the host's: what differs is where the filters run")
     else:
