@@ -44,6 +44,13 @@ static int done(void **state)
     return 0;
 }
 
+/* Of each test, also after one that failed with another placement. */
+static int prefer_third(void **state)
+{
+    (void)state;
+    return setenv("PENSTOCK_PLACEMENT", "third-party", 1);
+}
+
 static void put(struct pst_fs *fs, const char *path, int c)
 {
     uint8_t *p = malloc(BYTES);
@@ -91,7 +98,6 @@ static void a_connection_says_where_its_bytes_go(void **state)
         assert_int_equal(pst_unlink(fs, "/z"), 0);
     }
     assert_int_equal(pst_disconnect(fs), 0);
-    setenv("PENSTOCK_PLACEMENT", "third-party", 1);
 }
 
 /* What the agent's filters have to see does not go past them, whatever is asked for. */
@@ -366,12 +372,12 @@ static void a_host_that_dies_in_mid_transfer_hurts_nobody(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_connection_says_where_its_bytes_go),
-        cmocka_unit_test(an_agent_whose_filters_see_the_bytes_offers_nothing),
-        cmocka_unit_test(what_comes_late_meets_no_other_request),
-        cmocka_unit_test(a_connection_that_is_cut_loses_nothing),
-        cmocka_unit_test(a_host_that_dies_in_mid_transfer_hurts_nobody),
-        cmocka_unit_test(reads_are_whole_while_agent_and_server_die),
+        cmocka_unit_test_setup(a_connection_says_where_its_bytes_go, prefer_third),
+        cmocka_unit_test_setup(an_agent_whose_filters_see_the_bytes_offers_nothing, prefer_third),
+        cmocka_unit_test_setup(what_comes_late_meets_no_other_request, prefer_third),
+        cmocka_unit_test_setup(a_connection_that_is_cut_loses_nothing, prefer_third),
+        cmocka_unit_test_setup(a_host_that_dies_in_mid_transfer_hurts_nobody, prefer_third),
+        cmocka_unit_test_setup(reads_are_whole_while_agent_and_server_die, prefer_third),
     };
     int r = remote_main_begin(argc, argv);
 

@@ -136,8 +136,8 @@ struct rqueue {
     uint8_t *arena;
     uint64_t arena_bytes;
     struct fab_mr *arena_mr;
-    int arena_fd; /* the memfd that it is; -1 */
-    struct rexport *arena_export;
+    int arena_fd; /* the memfd that it is, for the export or the transport; -1 */
+    struct rexport *arena_export; /* NULL: the daemon takes none, or that was not possible */
     int export_epoll;             /* of the exports' connections; in epoll_fd */
     uint32_t exports_live, exports_pending, exports_ending;
     bool draining; /* the connection is closed, and what it left is over when no export is ending any more */

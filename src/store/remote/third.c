@@ -27,7 +27,7 @@ static bool is_wanted(struct rqueue *q)
 {
     enum remote_placement p = q->r->placement;
 
-    return (p == PLACE_THIRD || (p == PLACE_AUTO && q->arena_fd < 0)) && session_offers_third(q->r->session);
+    return (p == PLACE_THIRD || (p == PLACE_AUTO && !q->arena_export)) && session_offers_third(q->r->session);
 }
 
 static void off(struct rqueue *q)
