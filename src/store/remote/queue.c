@@ -371,6 +371,8 @@ static uint64_t next_timer(const struct rqueue *q)
         t = min_u64(t, q->conn.retry_at_ns);
     if (q->conn.state == CONN_UP && !list_empty(&q->waiting) && list_empty(&q->sent))
         t = min_u64(t, now_ns() + CONTROL_RETRY_NS); /* a slot at rest */
+    if (q->third.late_at_ns && q->shard && !q->broken)
+        t = min_u64(t, q->third.late_at_ns);
     list_for_each (it, &q->control)
         if (!list_entry(it, struct rop, link)->is_begun)
             t = min_u64(t, now_ns() + CONTROL_RETRY_NS);

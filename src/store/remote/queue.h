@@ -60,6 +60,7 @@ struct rop {
     bool is_again;    /* not by queue.third: that has failed */
     bool is_far;      /* an agent's: of a third party, sent once */
     struct dp_reply kept;
+    uint64_t replied_ns; /* when `kept` came */
     uint32_t run, run_len; /* grains; 0: none */
     uint32_t nregions;
     struct mem_region *region[DP_SEGS_MAX];
@@ -103,6 +104,7 @@ struct rthird {
     struct pst_mac *mac;
     uint64_t number, heard; /* heard: messages */
     uint64_t retry_at_ns, retry_ns, greeting_at_ns;
+    uint64_t heard_ns, late_at_ns; /* the last message; when notices are looked for that do not come, 0: never */
     uint32_t limit, named; /* requests that name it */
     bool is_tried;         /* since the agent's connection is up */
     bool is_draining;      /* that one has ended: what it left is over when this one is closed */

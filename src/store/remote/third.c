@@ -15,6 +15,7 @@
 #define RETRY_LEAST_NS (50 * NSEC_PER_MSEC)
 #define RETRY_MOST_NS  (10 * NSEC_PER_SEC)
 #define GREETING_NS    (5 * NSEC_PER_SEC)
+#define NOTICE_NS      (10 * NSEC_PER_SEC) /* without a message, and after the answer */
 
 static bool is_write(uint8_t opcode)
 {
@@ -103,6 +104,37 @@ static void connect_now(struct rqueue *q)
     }
 }
 
+static void look_for_late(struct rthird *t, struct list *l)
+{
+    list_for_each (it, l) {
+        const struct rop *p = list_entry(it, struct rop, link);
+        uint64_t at = max_u64(p->replied_ns, t->heard_ns) + NOTICE_NS;
+        if (!p->is_third || !p->has_reply || p->is_noticed || is_write(p->opcode) || p->kept.status)
+            continue;
+        t->late_at_ns = t->late_at_ns ? min_u64(t->late_at_ns, at) : at;
+    }
+}
+
+/*
+ * A server can have answered and be killed before its notice is out. Nothing is sent from here, so that with RDMA the
+ * connection stays up without it, and the notice would be waited for until another request is sent.
+ */
+static void cut_if_late(struct rqueue *q, uint64_t now)
+{
+    struct rthird *t = &q->third;
+
+    if (!t->late_at_ns || now < t->late_at_ns)
+        return;
+    t->late_at_ns = 0;
+    look_for_late(t, &q->sent);
+    look_for_late(t, &q->given_up);
+    if (!t->late_at_ns || now < t->late_at_ns)
+        return;
+    t->late_at_ns = 0;
+    log_debug("%s: the server behind it answers, and does not say that bytes are here", session_addr(q->r->session));
+    rq_third_cut(q);
+}
+
 void rq_third_step(struct rqueue *q, uint64_t now)
 {
     struct rthird *t = &q->third;
@@ -111,6 +143,7 @@ void rq_third_step(struct rqueue *q, uint64_t now)
         connect_now(q);
     if (t->state == THIRD_GREETING && now >= t->greeting_at_ns)
         rq_third_cut(q);
+    cut_if_late(q, now);
     if (t->state != THIRD_OFF || q->conn.state != CONN_UP || now < t->retry_at_ns)
         return;
     if (is_wanted(q))
@@ -248,6 +281,9 @@ void rq_third_reply(struct rqueue *q, struct rop *p, const struct dp_reply *y)
     p->kept = *y;
     p->kept.payload = NULL;
     p->has_reply = true;
+    p->replied_ns = now_ns();
+    if (!q->third.late_at_ns)
+        q->third.late_at_ns = p->replied_ns + NOTICE_NS;
     if (y->status == -ENOTCONN && !p->is_gone) /* the server does not have it any more */
         rq_third_cut(q);
     rq_third_resolve(q, p);
@@ -268,6 +304,7 @@ void rq_third_message(struct rqueue *q, const void *msg, size_t len)
         return;
     }
     t->heard++;
+    t->heard_ns = now_ns();
     t->state = THIRD_UP;
     p = (y.tag & 0xffff) < q->nrops ? &q->rops[y.tag & 0xffff] : NULL;
     if (y.opcode == DP_PING || !p || rq_tag(p) != y.tag || !p->is_third || !p->msgno || y.opcode != p->opcode)
