@@ -202,7 +202,7 @@ static int step(struct fab_shard *s, uint64_t now)
         n += cq;
     if (s->eq_due || now - s->eq_read_ns >= EQ_EVERY_NS)
         n += now_and_then(s, now);
-    if (!list_empty(&s->retry))
+    if (s->tell_due || !list_empty(&s->retry)) /* who was to be told may have ended meanwhile */
         fab_conns_retry(s);
     n += fab_conns_finish(s);
     s->events += (uint64_t)n;

@@ -25,6 +25,7 @@ void messages_of_one_turn_share_a_frame_where_the_peer_takes_that(void **state);
 void a_message_goes_out_before_its_connection_is_ended(void **state);
 void a_peer_that_breaks_the_message_rules_loses_its_connection(void **state);
 void an_idle_shard_sleeps_and_wakes(void **state);
+void a_shard_sleeps_though_who_waited_to_send_has_ended(void **state);
 void rma_moves_the_right_bytes_and_a_send_comes_after_writes(void **state);
 void a_wrong_key_or_range_moves_nothing_and_ends_only_that_connection(void **state);
 void a_disconnect_brings_every_operation_back(void **state);

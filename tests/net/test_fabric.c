@@ -14,6 +14,7 @@ static const struct CMUnitTest msg_tests[] = {
     T(a_message_goes_out_before_its_connection_is_ended),
     T(an_answer_never_lacks_a_credit),          T(a_peer_that_breaks_the_message_rules_loses_its_connection),
     T(an_idle_shard_sleeps_and_wakes),          T(required_rdma_that_is_missing_is_named),
+    T(a_shard_sleeps_though_who_waited_to_send_has_ended),
     T(one_process_has_one_verbs_library),
 };
 static const struct CMUnitTest rma_tests[] = {

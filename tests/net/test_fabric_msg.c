@@ -480,3 +480,41 @@ void an_idle_shard_sleeps_and_wakes(void **state)
 {
     assert_true(run_pair(__func__, *state, idle_server, idle_client));
 }
+
+/* The last credit is used for a message that the provider copies, one more is wanted, and then the connection ends. */
+static void waits_server(const char *provider, int fd)
+{
+    static struct node n;
+
+    node_open(&n, provider, (struct fab_config){.credits = 1});
+    node_listen(&n);
+    tell_addr(fd, &n);
+    UNTIL(&n, n.closed == 1);
+    node_close(&n);
+}
+
+static void waits_client(const char *provider, int fd)
+{
+    static struct node n;
+    struct iovec iov = {(void *)(uintptr_t) "", 0};
+    struct link *l;
+    int i = 0;
+
+    node_open(&n, provider, (struct fab_config){.credits = 1});
+    hear_addr(fd, &n);
+    l = node_connect(&n, NULL, 0);
+    UNTIL(&n, l->up);
+    CHECK(fab_send(l->c, &iov, 1) == 0 && fab_send(l->c, &iov, 1) == -EAGAIN);
+    fab_flush(n.s);
+    fab_disconnect(l->c);
+    UNTIL(&n, l->closed);
+    for (; i < 100000 && !fab_arm(n.s); i++)
+        CHECK(fab_progress(n.s, 0) >= 0);
+    CHECK(i < 100000);
+    node_close(&n);
+}
+
+void a_shard_sleeps_though_who_waited_to_send_has_ended(void **state)
+{
+    assert_true(run_pair(__func__, *state, waits_server, waits_client));
+}
