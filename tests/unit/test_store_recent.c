@@ -285,24 +285,33 @@ static void a_file_that_ends_too_early_is_not_all(void **state)
     eng_close(e);
 }
 
-/* Is there a page that says it is of the store in fx_dir? */
-static bool has_page(void)
+/* The page that says it is of the store in fx_dir; -1: there is none. */
+static int open_page(void)
 {
     struct dirent *de;
-    bool found = false;
+    int found = -1;
     DIR *d = opendir("/dev/shm");
-    while (d && !found && (de = readdir(d))) {
+    while (d && found < 0 && (de = readdir(d))) {
         char path[300], page[4096];
         snprintf(path, sizeof path, "/dev/shm/%s", de->d_name);
-        int fd = strncmp(de->d_name, "penstock-", 9) ? -1 : open(path, O_RDONLY);
+        int fd = strncmp(de->d_name, "penstock-", 9) ? -1 : open(path, O_RDWR);
         ssize_t n = fd < 0 ? 0 : read(fd, page, sizeof page);
-        found = n > 0 && memmem(page, (size_t)n, fx_dir, strlen(fx_dir) + 1);
-        if (fd >= 0)
+        if (n > 0 && memmem(page, (size_t)n, fx_dir, strlen(fx_dir) + 1))
+            found = fd;
+        else if (fd >= 0)
             close(fd);
     }
     if (d)
         closedir(d);
     return found;
+}
+
+static bool has_page(void)
+{
+    int fd = open_page();
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
 }
 
 static void open_another_store(void)
@@ -382,6 +391,44 @@ static void a_page_that_is_still_needed_is_not_removed(void **state)
     eng_close(fx_open());
     assert_false(has_page());
     strcpy(fx_dir, outer);
+}
+
+/* A disk's folder may be made when it is mounted, and go with it; and a superblock may be there and not be readable. */
+static void the_page_of_a_store_that_cannot_be_seen_is_not_removed(void **state)
+{
+    enum { AT_DEV = 40 }; /* in the page: behind magic, uuid, run and last */
+    char block[120], aside[128], away[96];
+    uint64_t dev, other;
+    struct stat st;
+    int fd;
+    (void)state;
+    if (access("/dev/shm", W_OK))
+        skip();
+    assert_int_equal(fx_child(self, "dies", "5"), -SIGKILL);
+    snprintf(block, sizeof block, "%s/superblock", fx_dir);
+    snprintf(aside, sizeof aside, "%s.aside", block);
+    assert_int_equal(rename(block, aside), 0);
+    assert_int_equal(symlink(aside, block), 0);
+    open_another_store();
+    assert_true(has_page());
+    assert_int_equal(rename(aside, block), 0);
+
+    fd = open_page();
+    assert_int_equal(stat(fx_dir, &st), 0);
+    assert_int_equal(pread(fd, &dev, sizeof dev, AT_DEV), sizeof dev);
+    assert_int_equal(dev, st.st_dev);
+    other = dev + 1;
+    assert_int_equal(pwrite(fd, &other, sizeof other, AT_DEV), sizeof other);
+    snprintf(away, sizeof away, "%s.work", fx_dir);
+    assert_int_equal(rename(fx_dir, away), 0);
+    open_another_store();
+    assert_true(has_page());
+    assert_int_equal(pwrite(fd, &dev, sizeof dev, AT_DEV), sizeof dev);
+    close(fd);
+    open_another_store();
+    assert_false(has_page());
+    assert_int_equal(rename(away, fx_dir), 0);
+    eng_close(fx_open());
 }
 
 static void a_record_whose_blocks_are_gone_is_not_taken(void **state)
@@ -475,6 +522,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_file_that_ends_too_early_is_not_all, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(the_page_of_a_killed_process_goes_with_its_store, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_page_that_is_still_needed_is_not_removed, fx_setup, fx_teardown),
+        cmocka_unit_test_setup_teardown(the_page_of_a_store_that_cannot_be_seen_is_not_removed, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_record_whose_blocks_are_gone_is_not_taken, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_check_in_between_tells_what_the_next_open_would_have, fx_setup, fx_teardown),
         cmocka_unit_test_setup_teardown(a_store_that_failed_leaves_none, fx_setup, fx_teardown),

@@ -72,7 +72,7 @@ static bool parts_are_there(const char *dir)
     return false;
 }
 
-/* Is a store with this uuid in the folder, whatever else is wrong with it? */
+/* Is a store with this uuid in the folder, whatever else is wrong with it? True too if that cannot be seen. */
 static bool store_is_there(const char *dir, const uint8_t uuid[16])
 {
     char path[4200], block[4096];
@@ -81,10 +81,10 @@ static bool store_is_there(const char *dir, const uint8_t uuid[16])
 
     snprintf(path, sizeof path, "%s/superblock", dir);
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT)
-        return parts_are_there(dir);
-    n = fd < 0 ? 0 : pread(fd, block, sizeof block, 0);
-    return n > 0 && memmem(block, (size_t)n, uuid, 16);
+    if (fd < 0)
+        return errno == ENOENT ? parts_are_there(dir) : errno != ENOTDIR;
+    n = pread(fd, block, sizeof block, 0);
+    return n < 0 || memmem(block, (size_t)n, uuid, 16);
 }
 
 /* Its parent. False: that is the root. */
@@ -98,7 +98,10 @@ static bool go_up(char *dir)
     return true;
 }
 
-/* Removed, and not out of sight: the folder from which something is missing is the one that was there. */
+/*
+ * Removed, and not out of sight: the folder from which something is missing is the one that was there, and nothing was
+ * mounted in it on the way to the store.
+ */
 static bool store_is_gone(const struct page *p)
 {
     char dir[sizeof p->dir];
@@ -111,7 +114,7 @@ static bool store_is_gone(const struct page *p)
     strcpy(dir, p->dir);
     for (unsigned i = 0; i < LEVELS && go_up(dir); i++) {
         if (!stat(dir, &st))
-            return st.st_dev == p->above[i].dev && st.st_ino == p->above[i].ino;
+            return st.st_dev == p->dev && st.st_dev == p->above[i].dev && st.st_ino == p->above[i].ino;
         if (errno != ENOENT && errno != ENOTDIR)
             return false;
     }
