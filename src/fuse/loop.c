@@ -22,6 +22,7 @@
 #define KICK_MS 20
 
 _Static_assert(HEAD >= sizeof(struct fuse_in_header) + sizeof(struct fuse_read_in), "a read's request is a head");
+_Static_assert(FM_IO_MAX <= CL_MEM, "a read and a write of the kernel have room in the client's memory");
 
 struct server {
     struct list link; /* loop.servers */
@@ -281,11 +282,10 @@ int fm_loop_run(struct fm_loop *l)
     while (!l->ending)
         pthread_cond_wait(&l->changed, &l->lock);
     pthread_mutex_unlock(&l->lock);
-    /* No thread is added any more. */
-    while ((link = list_pop_front(&l->servers))) {
-        struct server *s = list_entry(link, struct server, link);
-        join(s);
-        server_free(s);
-    }
+    /* No thread is added any more. Until all have ended, one may answer what another has read, on its descriptor. */
+    list_for_each (it, &l->servers)
+        join(list_entry(it, struct server, link));
+    while ((link = list_pop_front(&l->servers)))
+        server_free(list_entry(link, struct server, link));
     return l->err;
 }

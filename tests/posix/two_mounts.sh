@@ -23,4 +23,18 @@ done
 umnt "$M2"
 say "alone again: locks work"
 wait_for 20 flock -n "$MNT/lock" true || fail "no lock although the other mount is gone"
-umnt "$MNT"
+say "who waits for a lock when the mount is ended gets an error, and it ends"
+flock -F "$MNT/lock" sleep 300 &
+PIDS+=($!)
+wait_for 20 bash -c "! flock -n '$MNT/lock' true" || fail "the lock is not held"
+flock -F "$MNT/lock" true &
+waits=$!
+PIDS+=($waits)
+sleep 0.5
+kill -0 "$waits" || fail "the second lock was not waited for"
+pids=$(mount_pids "$MNT")
+for p in $pids; do
+    [[ " $(echo $pids) " != *" $(awk '/^PPid/ {print $2}' "/proc/$p/status") "* ]] && kill "$p" # the supervisor
+done
+for p in $pids; do wait_for 60 gone "$p" || fail "process $p of the mount is still there"; done
+if wait "$waits"; then fail "a lock of a mount that has ended was granted"; fi
