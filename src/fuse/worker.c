@@ -286,7 +286,6 @@ static int serve(struct worker *w)
 
 static int finish(struct worker *w, int served)
 {
-    struct list waits = LIST_INIT(waits);
     int r = close_all(&w->m), e;
 
     e = cl_disconnect(w->m.cl);
