@@ -52,6 +52,19 @@ static const char *limit(const json_t *t, const char *key, bool bytes, char buf[
     return !v ? "-" : bytes ? cli_size(strtoull(v, NULL, 10), buf) : v;
 }
 
+/* How much of it there is; "-": an agent cannot say now. */
+static const char *used(const json_t *t, const char *key, bool bytes, char buf[32])
+{
+    uint64_t n = (uint64_t)json_integer_value(json_object_get(t, key));
+
+    if (json_object_get(json_object_get(t, "facts"), "used"))
+        return "-";
+    if (bytes)
+        return cli_size(n, buf);
+    snprintf(buf, 32, "%llu", (unsigned long long)n);
+    return buf;
+}
+
 static void print_list(const json_t *list)
 {
     const json_t *t;
@@ -61,11 +74,10 @@ static void print_list(const json_t *list)
            "WEIGHT", "RATE/S", "OPS/S");
     json_array_foreach(list, i, t)
     {
-        char used[32], quota[32], rate[32];
-        printf("%-20s %8lld %10s %10s %10lld %10s %6s %10s %10s\n", json_string_value(json_object_get(t, "name")),
+        char bytes[32], objects[32], quota[32], rate[32];
+        printf("%-20s %8lld %10s %10s %10s %10s %6s %10s %10s\n", json_string_value(json_object_get(t, "name")),
                (long long)json_integer_value(json_object_get(t, "sessions")),
-               cli_size((uint64_t)json_integer_value(json_object_get(t, "used_bytes")), used),
-               limit(t, "quota", true, quota), (long long)json_integer_value(json_object_get(t, "objects")),
+               used(t, "used_bytes", true, bytes), limit(t, "quota", true, quota), used(t, "objects", false, objects),
                limit(t, "quota_objects", false, NULL), limit(t, "weight", false, NULL), limit(t, "rate", true, rate),
                limit(t, "rate_ops", false, NULL));
     }
@@ -78,8 +90,10 @@ static void print_one(const json_t *t)
 
     printf("%-24s %s\n", "name", json_string_value(json_object_get(t, "name")));
     printf("%-24s %lld\n", "sessions", (long long)json_integer_value(json_object_get(t, "sessions")));
-    printf("%-24s %lld\n", "used", (long long)json_integer_value(json_object_get(t, "used_bytes")));
-    printf("%-24s %lld\n", "objects", (long long)json_integer_value(json_object_get(t, "objects")));
+    if (!json_object_get(json_object_get(t, "facts"), "used")) {
+        printf("%-24s %lld\n", "used", (long long)json_integer_value(json_object_get(t, "used_bytes")));
+        printf("%-24s %lld\n", "objects", (long long)json_integer_value(json_object_get(t, "objects")));
+    }
     json_object_foreach(json_object_get(t, "facts"), key, v) cli_print_fact(key, v);
 }
 

@@ -122,14 +122,17 @@ static int establish(struct session *s)
     if (r < 0)
         return r;
     resume = s->resuming;
-    r = resume ? session_origins_again(s) : 0;
+    r = session_origins_again(s);
     if (r < 0)
         return r;
     atomic_store(&s->resume_again, false);
     if (resume)
         s->hooks.resume(s->hooks.user);
     pthread_mutex_lock(&s->lock);
-    r = s->stop || atomic_load(&s->resume_again) || s->stream_over || !session_is_sound(s, s->epoch) ? -ECONNRESET : 0;
+    r = s->stop || atomic_load(&s->resume_again) || s->stream_over || session_origins_left(s) ||
+                !session_is_sound(s, s->epoch)
+            ? -ECONNRESET
+            : 0;
     if (r == 0) {
         s->resuming = false;
         s->up = true;

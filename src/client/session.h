@@ -173,8 +173,10 @@ void session_broken(struct session *s); /* lock held */
 void session_give_up_locked(struct session *s, uint64_t epoch);
 
 /* session_origin.c */
-/* In a new session: all of them. From the keeper, lock not held. */
+/* All that have no number in the session. From the keeper, lock not held. */
 int session_origins_again(struct session *s);
+/* Lock held. Has one come since? */
+bool session_origins_left(struct session *s);
 void session_origins_done(struct session *s);
 uint32_t session_origin_number_locked(struct session *s, const uint8_t client[16], uint64_t epoch);
 

@@ -3,8 +3,9 @@
  * under a number of the session for each; so the reply records are theirs, whichever process of the agent sends a
  * request again.
  *
- * A new session takes all of them along before a call may go (session_origins_again, from the keeper); one that is
- * being added then is left to who adds it.
+ * A new connection takes along, before a call may go, all that have no number in its session (session_origins_again,
+ * from the keeper): those of the session before, and those that were added while there was none. One that is being
+ * added then is left to who adds it.
  */
 #include "session.h"
 
@@ -114,7 +115,10 @@ static int ask(struct session *s, uint8_t (*clients)[16], size_t n, bool resume,
     return r;
 }
 
-/* Lock held; released meanwhile. Until it has a number of the session that there is then. */
+/*
+ * Lock held; released meanwhile. Until it has a number of the session that there is then; without a connection that is
+ * left to the next one: who comes to look or to administer must not wait for a server that is away.
+ */
 static int give_number(struct session *s, struct origin *o, uint64_t deadline_ns)
 {
     uint8_t client[1][16];
@@ -124,6 +128,8 @@ static int give_number(struct session *s, struct origin *o, uint64_t deadline_ns
 
     memcpy(client[0], o->client, sizeof client[0]);
     do {
+        if (!s->up && !s->refused)
+            return 0;
         pthread_mutex_unlock(&s->lock);
         r = ask(s, client, 1, false, &number, &epoch);
         pthread_mutex_lock(&s->lock);
@@ -190,7 +196,7 @@ static size_t collect(struct session *s, uint8_t (*ret)[16])
     for (size_t i = 0; i < ORIGIN_BUCKETS; i++)
         list_for_each (it, &s->origins[i]) {
             const struct origin *o = list_entry(it, struct origin, link);
-            if (!o->adding && o->epoch && o->epoch != s->epoch && n < BATCH)
+            if (!o->adding && o->epoch != s->epoch && n < BATCH)
                 memcpy(ret[n++], o->client, sizeof o->client);
         }
     return n;
@@ -208,6 +214,13 @@ static void take(struct session *s, uint8_t (*clients)[16], const uint32_t *numb
         o->number = numbers[i];
         o->epoch = epoch;
     }
+}
+
+bool session_origins_left(struct session *s)
+{
+    uint8_t clients[BATCH][16];
+
+    return collect(s, clients) > 0;
 }
 
 int session_origins_again(struct session *s)

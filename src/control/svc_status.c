@@ -312,7 +312,12 @@ static int add_tenant(struct ctl_req *q, struct ctl_ten *of, PB(Tenant) * t)
     t->sessions = sess_count_of(s->sess, i);
     if (s->hooks.tenant)
         s->hooks.tenant(s->hooks.user, i, add_fact, &facts);
-    r = pst_pool_list(of->in.st, &(struct pst_ctx){0}, "", add_pool, t);
+    if (pst_store_away(of->in.st)) { /* whoever looks, looks because of that */
+        add_fact(&facts, "used", "not known: the server behind is away");
+        r = 0;
+    } else {
+        r = pst_pool_list(of->in.st, &(struct pst_ctx){0}, "", add_pool, t);
+    }
     t->facts = (PB(Fact) **)facts.items;
     t->n_facts = facts.n;
     return r ? r : facts.err;

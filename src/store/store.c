@@ -91,6 +91,14 @@ void pst_store_end_waits(struct pst_store *st)
             st->ops->end_waits(st);
 }
 
+bool pst_store_away(struct pst_store *st)
+{
+    for (; st; st = st->next)
+        if (st->ops->away)
+            return st->ops->away(st);
+    return false;
+}
+
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret)
 {

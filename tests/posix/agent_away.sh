@@ -31,7 +31,18 @@ lose
 waits=$!
 sleep 1
 kill -0 $waits || fail "it did not wait: $(cat "$T/out")"
+# Who looks at the agent does so because of that, and does not wait; who comes with work does.
+"$PENSTOCK" status "penstock://$SERVER" >"$T/status" || fail "no status"
+grep -q 'backend.connection *down' "$T/status" || fail "it does not say that the server is away: $(cat "$T/status")"
+"$PENSTOCK" tenant list "penstock://$SERVER" >"$T/tenants" || fail "no list of tenants"
+grep -q '^default *[0-9]* *- ' "$T/tenants" || fail "it knows what it cannot know: $(cat "$T/tenants")"
+"$PENSTOCK" mkdir --timeout 120000 "$URL/made" >"$T/made" 2>&1 &
+makes=$!
+sleep 1
+kill -0 $makes || fail "the command did not wait: $(cat "$T/made")"
 serve_store
+wait $makes || fail "the command failed: $(cat "$T/made")"
+[ -d "$MNT/made" ] || fail "what it made is not there"
 wait $waits || fail "it failed: $(cat "$T/out")"
 [ "$(cat "$T/out")" = kept ] || fail "$(cat "$T/out")"
 

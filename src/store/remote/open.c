@@ -421,6 +421,11 @@ static void remote_origin_remove(struct pst_store *st, const uint8_t client[16])
     session_origin_remove(remote_of(st)->session, client);
 }
 
+static bool remote_away(struct pst_store *st)
+{
+    return !session_is_up(remote_of(st)->session);
+}
+
 static void remote_end_waits(struct pst_store *st)
 {
     session_end_waits(remote_of(st)->session);
@@ -498,6 +503,7 @@ const struct pst_store_ops remote_ops = {
     .origin_add = remote_origin_add,
     .origin_remove = remote_origin_remove,
     .end_waits = remote_end_waits,
+    .away = remote_away,
     .walks = true,
     .moves_only = true,
     .wants_shared = remote_wants_shared,

@@ -251,6 +251,8 @@ struct pst_store_ops {
     void (*origin_remove)(struct pst_store *st, const uint8_t client[16]);
     /* May be NULL: see pst_store_end_waits. */
     void (*end_waits)(struct pst_store *st);
+    /* May be NULL: see pst_store_away. */
+    bool (*away)(struct pst_store *st);
     /* It follows pst_ctx.walk itself; else pst_store_* resolve it, by its lookup. */
     bool walks;
     /*
@@ -304,6 +306,8 @@ void pst_store_origin_remove(struct pst_store *st, const uint8_t client[16]);
  * such a request must not be told that it has failed. Any thread, beside all others; does not wait.
  */
 void pst_store_end_waits(struct pst_store *st);
+/* The engine is on another machine, and there is no connection now: a call would wait. Any thread. */
+bool pst_store_away(struct pst_store *st);
 
 int pst_pool_create(struct pst_store *st, const struct pst_ctx *ctx, const struct pst_pool_info *in,
                     struct pst_pool_info *ret);
