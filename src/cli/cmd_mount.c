@@ -67,7 +67,7 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
         {0, "attr-timeout", OPT_CALL, &o.attr_timeout, "SECONDS", "how long attributes are kept; default 1",
          set_seconds},
         {0, "entry-timeout", OPT_CALL, &o.entry_timeout, "SECONDS", "how long names are kept; default 1", set_seconds},
-        {0, "max-threads", OPT_UINT, &threads, "N", "that serve requests; default 16", NULL},
+        {0, "max-threads", OPT_UINT, &threads, "N", "that serve requests, 256 at most; default 16", NULL},
         {0, "write-behind", OPT_SIZE, &write_behind, "SIZE", "written data kept in memory; default 64M", NULL},
         {0, "mount-options", OPT_STRING, &o.mount_options, "A,B=C", "noexec, nosuid, noatime, ...", NULL},
         {0, "log-file", OPT_STRING, &o.log_file, "FILE", "in the background; default: syslog", NULL},
@@ -86,8 +86,10 @@ static int run_mount(const struct cli_cmd *cmd, int argc, char **argv)
         return EXIT_USAGE;
     if (strcmp(u.path, "/") != 0)
         return cli_usage(cmd, "a whole container is mounted: leave out \"%.60s\"", u.path);
+    if (threads > FUSE_MOUNT_THREADS_MAX)
+        return cli_usage(cmd, "--max-threads: at most %u", FUSE_MOUNT_THREADS_MAX);
     o.supervise = !no_supervisor && o.supervise;
-    o.max_threads = (uint32_t)min_u64(threads, 256);
+    o.max_threads = (uint32_t)threads;
     o.client.write_behind = write_behind;
     o.client.token_file = cli_or_env(k.token_file, "PENSTOCK_TOKEN_FILE");
     o.client.ca_file = cli_or_env(k.ca, "PENSTOCK_CA_FILE");

@@ -26,7 +26,6 @@
 /* One read or write of the kernel: 256 pages, its limit without a larger fs.fuse.max_pages_limit. */
 #define FM_IO_MAX      (1 * MiB)
 #define FM_THREADS     16
-#define FM_THREADS_MAX 256
 #define FM_INIT_MAX    512 /* bytes of a FUSE_INIT request, header included; 104 today */
 
 /* ---- nodes (nodes.c): all thread-safe ---- */

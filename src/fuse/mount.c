@@ -56,8 +56,8 @@ static int prepare(struct fm_config *cfg, const char *dir, char *err, size_t err
         o->entry_timeout = 1;
     if (!o->max_threads)
         o->max_threads = FM_THREADS;
-    if (o->max_threads > FM_THREADS_MAX || o->attr_timeout > 86400 || o->entry_timeout > 86400) {
-        snprintf(err, err_size, "mount: at most %d threads and time-outs of 86400 s", FM_THREADS_MAX);
+    if (o->max_threads > FUSE_MOUNT_THREADS_MAX || o->attr_timeout > 86400 || o->entry_timeout > 86400) {
+        snprintf(err, err_size, "mount: at most %u threads and time-outs of 86400 s", FUSE_MOUNT_THREADS_MAX);
         return -EINVAL;
     }
     o->allow_other = !o->only_owner && (o->allow_other || geteuid() == 0);

@@ -62,6 +62,7 @@ table <<'ROWS'
 2 | --jobs: must be from 1 to 64 | bench -j 0 "$URL"
 2 | --size: must be from 1 to 8388608 | bench -s 3G "$URL"
 2 | --jobs: must be from 1 to 64 | cp -j 0 file "$URL/f"
+2 | --max-threads: at most 256 | mount --max-threads 257 "$URL" m
 2 | "lzma" must be none, gzip or zstd | export -z lzma "$URL" x.tar
 2 | --durability: "maybe" must be close or fsync | mount --durability maybe "$URL" m
 ROWS

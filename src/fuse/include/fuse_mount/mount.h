@@ -7,6 +7,8 @@
 
 #include "client/client.h"
 
+#define FUSE_MOUNT_THREADS_MAX 256u
+
 /* Zero means the default, where one is named. */
 struct fuse_mount_opts {
     /*
@@ -22,7 +24,7 @@ struct fuse_mount_opts {
     bool allow_other;      /* others than root: needs user_allow_other in /etc/fuse.conf */
     /* How long the kernel may use attributes and names without asking again; negative: 1 s. */
     double attr_timeout, entry_timeout;
-    uint32_t max_threads;      /* that serve requests; 0: 16; at most 256 */
+    uint32_t max_threads;      /* that serve requests; 0: 16; at most FUSE_MOUNT_THREADS_MAX */
     /* "a,b=c": noexec, nosuid, suid, nodev, dev, noatime, dirsync, sync, fsname=, subtype= */
     const char *mount_options;
     const char *log_file; /* in the background; NULL: syslog */
