@@ -27,7 +27,7 @@ ap.add_argument("--build", required=True, help="build directory")
 ap.add_argument("--tree", action="append", required=True)
 ap.add_argument("--provider", default="", help="libfabric provider of all connections")
 ap.add_argument("--size", type=int, default=256, help="MiB of each file that is measured")
-ap.add_argument("--rounds", type=int, default=3)
+ap.add_argument("--rounds", type=int, default=5)
 ap.add_argument("--crossing", action="store_true", help="the host hands no memory over to the agent")
 args = ap.parse_args()
 
@@ -162,7 +162,7 @@ def cell(way, content, n):
     name, first = "%s/%s-%s-%d" % (mnt, way, content, n), mnt + "/first"
     original = "%s/%s" % (src, content)
     mount = Mount(way)
-    run(*dd("if=" + original, "of=" + first, "conv=fsync", "count=%d" % max(1, args.size // 2)))
+    run(*dd("if=" + original, "of=" + first, "conv=fsync"))
     w = measured(mount, "write", name, original)
     mount.end()
     mount = Mount(way)
