@@ -247,7 +247,21 @@ static void cache_asks(void)
         usleep(1100000);
 }
 
-/* As an open descriptor does; and nothing is open for it, so that a deleted file is gone. */
+/* Nothing is open for it: a handle that was, for a filter, is closed by a message that may be on its way still. */
+static int read_deleted(void)
+{
+    int r = 0;
+
+    for (int i = 0; i < 100 && r != -ENOENT; i++) {
+        if (i)
+            usleep(100000);
+        memset(kb.mem, 'm', RAW_MEM);
+        r = read_all(&kb, 0);
+    }
+    return r;
+}
+
+/* As an open descriptor does; and a deleted file is gone. */
 static void it_goes_on_after_chmod_and_not_after_the_deletion(void **state)
 {
     (void)state;
@@ -259,7 +273,7 @@ static void it_goes_on_after_chmod_and_not_after_the_deletion(void **state)
     assert_int_equal(io(&ka, DP_WRITE, 0, 0, BYTES), 0);
     assert_int_equal(raw_unlink(&anna, "file"), 0);
     cache_asks();
-    assert_int_equal(read_all(&kb, 0), -ENOENT);
+    assert_int_equal(read_deleted(), -ENOENT);
     assert_true(all(kb.mem, RAW_MEM, 'm'));
     assert_int_equal(io(&ka, DP_WRITE, 0, 0, BYTES), -ENOENT);
 }
