@@ -71,15 +71,6 @@ static int stop(void **state)
     return stop_daemon(state);
 }
 
-static int connect_to(struct raw *c, uint32_t shard, struct raw_conn *k)
-{
-    uint8_t ticket[48];
-    size_t len;
-    int r = raw_ticket(c, shard, ticket, &len);
-
-    return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
-}
-
 static double of(const char *tenant, const char *name)
 {
     char full[120];
@@ -119,8 +110,8 @@ static void cached(uint8_t c)
 static int both(void **state)
 {
     (void)state;
-    if (raw_open_file(&anna, file, CAP_READ | CAP_WRITE, &cap_a) < 0 || connect_to(&anna, SHARD_ANNA, &ka) < 0 ||
-        connect_to(&bert, SHARD_BERT, &kb) < 0)
+    if (raw_open_file(&anna, file, CAP_READ | CAP_WRITE, &cap_a) < 0 || raw_connect_shard(&anna, SHARD_ANNA, &ka) < 0 ||
+        raw_connect_shard(&bert, SHARD_BERT, &kb) < 0)
         return -1;
     return raw_bind(&ka, 0, &cap_a);
 }
@@ -214,7 +205,7 @@ static void a_session_that_ended_leaves_nothing_to_the_next_but_the_cache(void *
     raw_disconnect(&ka);
     raw_close(&anna);
     assert_int_equal(open_anna(), 0);
-    assert_int_equal(connect_to(&anna, SHARD_ANNA, &ka), 0);
+    assert_int_equal(raw_connect_shard(&anna, SHARD_ANNA, &ka), 0);
     assert_true(raw_bind(&ka, 0, &old) < 0);
     assert_refused(&ka, 0, -EACCES);
     hits = of("anna", "cache_hits_total");

@@ -71,15 +71,6 @@ static int stop(void **state)
     return stop_daemon(state);
 }
 
-static int connect_to(struct raw *c, uint32_t shard, struct raw_conn *k)
-{
-    uint8_t ticket[48];
-    size_t len;
-    int r = raw_ticket(c, shard, ticket, &len);
-
-    return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
-}
-
 static int io(struct raw_conn *k, uint8_t opcode, uint32_t cap, uint64_t offset, uint32_t len)
 {
     struct dp_request r = raw_io(k, opcode, cap, file, offset, len, 0);
@@ -108,7 +99,8 @@ static int make_file(void)
     struct cap cap;
 
     if (raw_open(&other, addr, "annas-own-token-of-the-test", "q", "c") < 0 ||
-        raw_create(&other, "file", &file, &cap) < 0 || connect_to(&other, 1, &k) < 0 || raw_bind(&k, 0, &cap) < 0)
+        raw_create(&other, "file", &file, &cap) < 0 || raw_connect_shard(&other, 1, &k) < 0 ||
+        raw_bind(&k, 0, &cap) < 0)
         return -1;
     memset(k.mem, 'f', BYTES);
     if (io(&k, DP_WRITE, 0, 0, BYTES) < 0)
@@ -126,7 +118,7 @@ static int before(void **state)
     if (make_file() < 0 || raw_open(&anna, addr, "annas-own-token-of-the-test", "q", "c") < 0 ||
         raw_open(&bert, addr, "berts-own-token-of-the-test", "q", "c") < 0)
         return -1;
-    return connect_to(&anna, 1, &ka) < 0 || connect_to(&bert, 2, &kb) < 0 ? -1 : 0;
+    return raw_connect_shard(&anna, 1, &ka) < 0 || raw_connect_shard(&bert, 2, &kb) < 0 ? -1 : 0;
 }
 
 static int after(void **state)

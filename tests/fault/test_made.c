@@ -41,15 +41,6 @@ static int enroll(struct raw *admin, const char *name, const char *tenant, char 
     return raw_cred_create(admin, name, settings, "", ret_token);
 }
 
-static int connect_to(struct raw *c, struct raw_conn *k)
-{
-    uint8_t ticket[48];
-    size_t len;
-    int r = raw_ticket(c, SHARD, ticket, &len);
-
-    return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
-}
-
 /* Threads of shards: what a tenant that was let go has left. */
 static int shard_threads(void)
 {
@@ -126,7 +117,7 @@ static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **stat
     assert_int_equal(enroll(&alice, "eve", "eve", old_token), 0);
     assert_int_equal(raw_open_as(&was, addr, old_token, "p", "c", client), 0);
     assert_int_equal(raw_create(&was, "eves", &file, &cap), 0);
-    assert_int_equal(connect_to(&was, &kw), 0);
+    assert_int_equal(raw_connect_shard(&was, SHARD, &kw), 0);
     assert_int_equal(raw_bind(&kw, 0, &cap), 0);
     memset(kw.mem, 'e', 4096);
     r = raw_io(&kw, DP_WRITE, 0, file, 0, 4096, 0);
@@ -153,7 +144,7 @@ static void nothing_of_a_deleted_tenant_reaches_the_next_of_its_name(void **stat
     assert_true(raw_connect(&was, ticket, len, NULL, &k) < 0);
     raw_disconnect(&k);
     assert_true(refused_of("eve", "ticket_unknown") == 1);
-    assert_int_equal(connect_to(&is, &ki), 0);
+    assert_int_equal(raw_connect_shard(&is, SHARD, &ki), 0);
     assert_int_equal(raw_bind(&ki, 0, &cap), -EKEYREVOKED);
     /* A reply that the old one's client was given is none of the new one's, even if it calls itself by the same id. */
     assert_int_equal(raw_mkdir(&is, "once", 3, 1, 1), 0);

@@ -52,22 +52,13 @@ static int stop(void **state)
     return stop_daemon(state);
 }
 
-static int connect_to(struct raw *c, uint32_t shard, struct raw_conn *k)
-{
-    uint8_t ticket[48];
-    size_t len;
-    int r = raw_ticket(c, shard, ticket, &len);
-
-    return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
-}
-
 static int both(void **state)
 {
     struct dp_request w;
     (void)state;
 
-    if (connect_to(&anna, SHARD_A, &ka) < 0 || connect_to(&bert, SHARD_B, &kb) < 0 || raw_bind(&ka, 0, &cap_a) < 0 ||
-        raw_bind(&kb, 0, &cap_b) < 0)
+    if (raw_connect_shard(&anna, SHARD_A, &ka) < 0 || raw_connect_shard(&bert, SHARD_B, &kb) < 0 ||
+        raw_bind(&ka, 0, &cap_a) < 0 || raw_bind(&kb, 0, &cap_b) < 0)
         return -1;
     memset(kb.mem, 'b', FILE_BYTES);
     w = raw_io(&kb, DP_WRITE, 0, file_b, 0, FILE_BYTES, 0);
@@ -221,7 +212,7 @@ static void connections_end_at_the_tenants_limit(void **state)
     (void)state;
 
     for (int i = 0; i < LIMIT + 2; i++)
-        up += connect_to(&anna, SHARD_A, &more[i]) == 0;
+        up += raw_connect_shard(&anna, SHARD_A, &more[i]) == 0;
     assert_int_equal(up, LIMIT - 1); /* with the one of the test */
     assert_int_equal(refused_of("anna", "limit") - before, LIMIT + 2 - up);
     assert_bert_is_served_and_apart();

@@ -195,14 +195,33 @@ static pid_t start_by_thread(struct daemon *d, void (*run)(struct daemon *))
     return pid;
 }
 
-/* Returns when the port answers. */
+/* Of the token file that is there now: of the daemon before, if it was killed. */
+static struct stat token_file(int port)
+{
+    char path[300];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/%d.token", getenv("PENSTOCK_RUN_DIR"), port);
+    return stat(path, &st) == 0 ? st : (struct stat){0};
+}
+
+static bool is_new(const struct stat *was, const struct stat *is)
+{
+    return is->st_ino && (is->st_ino != was->st_ino || is->st_mtim.tv_sec != was->st_mtim.tv_sec ||
+                          is->st_mtim.tv_nsec != was->st_mtim.tv_nsec);
+}
+
+/* Returns when the port answers and the token of this start can be read: a daemon listens before it writes that. */
 static bool start(struct daemon *d, void (*run)(struct daemon *), pid_t *ret_pid, int port)
 {
+    struct stat was = token_file(port), is;
+
     *ret_pid = start_by_thread(d, run);
     if (*ret_pid < 0)
         return false;
     for (int i = 0; i < 600; i++) {
-        if (answers(port))
+        is = token_file(port);
+        if (is_new(&was, &is) && answers(port))
             return true;
         if (waitpid(*ret_pid, NULL, WNOHANG) != 0)
             break;

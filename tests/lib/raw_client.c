@@ -487,13 +487,18 @@ int raw_third_party(struct raw *c, uint32_t shard, struct raw_way *ret)
     return 0;
 }
 
-int raw_connect_new(struct raw *c, struct raw_conn *k)
+int raw_connect_shard(struct raw *c, uint32_t shard, struct raw_conn *k)
 {
     uint8_t ticket[48];
     size_t len;
-    int r = raw_ticket(c, 0, ticket, &len);
+    int r = raw_ticket(c, shard, ticket, &len);
 
     return r < 0 ? r : raw_connect(c, ticket, len, NULL, k);
+}
+
+int raw_connect_new(struct raw *c, struct raw_conn *k)
+{
+    return raw_connect_shard(c, 0, k);
 }
 
 void raw_disconnect(struct raw_conn *k)

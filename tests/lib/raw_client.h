@@ -92,7 +92,8 @@ struct raw_conn {
 /* 0: up; -ECONNREFUSED and the like: not. key: of the MAC, NULL: the right one. */
 int raw_connect(struct raw *c, const void *ticket, size_t len, const uint8_t *session_key, struct raw_conn *k);
 /* A ticket and a connection. */
-int raw_connect_new(struct raw *c, struct raw_conn *k);
+int raw_connect_shard(struct raw *c, uint32_t shard, struct raw_conn *k);
+int raw_connect_new(struct raw *c, struct raw_conn *k); /* shard 0 */
 /* By a way. */
 int raw_connect_third(struct raw *c, const struct raw_way *w, struct raw_conn *k);
 void raw_disconnect(struct raw_conn *k);
