@@ -189,14 +189,14 @@ void session_origin_remove(struct session *s, const uint8_t client[16])
 /* ---- a new session ---- */
 
 /* Lock held. Some that have no number in it. */
-static size_t collect(struct session *s, uint8_t (*ret)[16])
+static size_t collect(struct session *s, uint8_t (*ret)[16], size_t max)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < ORIGIN_BUCKETS; i++)
         list_for_each (it, &s->origins[i]) {
             const struct origin *o = list_entry(it, struct origin, link);
-            if (!o->adding && o->epoch != s->epoch && n < BATCH)
+            if (!o->adding && o->epoch != s->epoch && n < max)
                 memcpy(ret[n++], o->client, sizeof o->client);
         }
     return n;
@@ -218,9 +218,9 @@ static void take(struct session *s, uint8_t (*clients)[16], const uint32_t *numb
 
 bool session_origins_left(struct session *s)
 {
-    uint8_t clients[BATCH][16];
+    uint8_t client[1][16];
 
-    return collect(s, clients) > 0;
+    return collect(s, client, 1) > 0;
 }
 
 int session_origins_again(struct session *s)
@@ -232,7 +232,7 @@ int session_origins_again(struct session *s)
     int r;
 
     pthread_mutex_lock(&s->lock);
-    while (!s->stop && (n = collect(s, clients)) > 0) {
+    while (!s->stop && (n = collect(s, clients, BATCH)) > 0) {
         pthread_mutex_unlock(&s->lock);
         r = ask(s, clients, n, true, numbers, &epoch);
         pthread_mutex_lock(&s->lock);
