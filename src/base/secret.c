@@ -115,8 +115,10 @@ static int read_token(const char *path, mode_t never, char ret[SECRET_TOKEN_MAX 
     if (fd < 0)
         return fd;
     n = read_up_to(fd, (uint8_t *)line, sizeof line, true);
-    if (n < 0)
+    if (n < 0) {
+        pst_wipe(line, sizeof line);
         return failed((int)n, what, path, err, err_size);
+    }
     end = memchr(line, '\n', (size_t)n);
     if (end) {
         n = end - line;

@@ -1,5 +1,6 @@
 #include "session.h"
 
+#include "base/crypto.h"
 #include "base/rng.h"
 #include "base/secret.h"
 #include "control/tls.h"
@@ -18,26 +19,6 @@ struct cli_session {
     char what[600]; /* the server, and the thing at hand: for messages */
     uint32_t timeout_ms;
 };
-
-/* No token is no error here: a certificate may do. */
-static int find_token(const char *addr, const struct cli_conn *k, char ret[SECRET_TOKEN_MAX + 1])
-{
-    const char *file = cli_or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
-    char token[TOKEN_BYTES], err[300];
-    int r;
-
-    ret[0] = 0;
-    if (file) {
-        r = secret_token_to_show(file, ret, err, sizeof err);
-        if (r >= 0)
-            return EXIT_OK;
-        cli_error("%s", err);
-        return cli_exit_code(r);
-    }
-    if (rpc_addr_is_local(addr) && token_find(addr, token) == 0)
-        strcpy(ret, token);
-    return EXIT_OK;
-}
 
 /* The details stay in res. */
 static int call(struct cli_session *s, const char *path, const ProtobufCMessage *in,
@@ -108,18 +89,23 @@ static int open_with(struct cli_session *s, const char *token, ProtobufCMessage 
 
 static int open_session(struct cli_session *s, const char *addr, const struct cli_conn *k)
 {
-    char token[SECRET_TOKEN_MAX + 1], newer[sizeof token];
+    const char *file = cli_or_env(k->token_file, "PENSTOCK_TOKEN_FILE");
+    char token[SECRET_TOKEN_MAX + 1], newer[sizeof token], err[300];
     ProtobufCMessage *m = NULL;
     Penstock__V1__SessionOpenReply *a;
     struct rpc_result res;
-    int r, code = find_token(addr, k, token);
+    int r = token_to_show(addr, file, token, err, sizeof err), code = EXIT_OK;
 
-    if (code != EXIT_OK)
-        return code;
+    if (r < 0) {
+        cli_error("%s", err);
+        return cli_exit_code(r);
+    }
     r = open_with(s, token, &m, &res);
     /* A server that starts listens before it writes its token file: see session_net_open. */
-    if (r == -EACCES && find_token(addr, k, newer) == EXIT_OK && strcmp(newer, token))
+    if (r == -EACCES && token_to_show(addr, file, newer, err, sizeof err) == 0 && strcmp(newer, token))
         r = open_with(s, newer, &m, &res);
+    pst_wipe(token, sizeof token);
+    pst_wipe(newer, sizeof newer);
     if (r < 0)
         return call_failed(s, r, &res, true);
     a = (void *)m;

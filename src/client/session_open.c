@@ -83,21 +83,6 @@ int session_net_call(struct session *s, const char *path, const ProtobufCMessage
     return r;
 }
 
-/* The token to show: of the file, or of the server's own token file for local addresses; else a certificate must do. */
-static int find_token(struct session *s, char ret[SECRET_TOKEN_MAX + 1], char *err, size_t err_size)
-{
-    int r = 0;
-
-    ret[0] = '\0';
-    if (s->token_file) {
-        r = secret_token_to_show(s->token_file, ret, err, err_size);
-        r = r < 0 ? r : 0;
-    } else if (rpc_addr_is_local(s->addr) && token_find(s->addr, ret) < 0) {
-        ret[0] = '\0';
-    }
-    return r;
-}
-
 bool session_endpoint(const PB(DataEndpoint) *in, struct session_shard *ret)
 {
     struct session_shard sh = {.shard = in->shard, .addr_len = (socklen_t)in->address.len};
@@ -165,7 +150,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
     char token[SECRET_TOKEN_MAX + 1], newer[sizeof token];
     struct rpc_result res;
     ProtobufCMessage *m = NULL;
-    int r = find_token(s, token, err, err_size);
+    int r = token_to_show(s->addr, s->token_file, token, err, err_size);
 
     s->turned_away = false;
     if (r < 0)
@@ -175,7 +160,7 @@ int session_net_open(struct session *s, struct session_facts *ret, char *err, si
      * A server that starts listens before it writes its token file, and answers after that: the file that we found (or
      * did not find) was another's.
      */
-    if (r == -EACCES && find_token(s, newer, err, err_size) == 0 && strcmp(newer, token))
+    if (r == -EACCES && token_to_show(s->addr, s->token_file, newer, err, err_size) == 0 && strcmp(newer, token))
         r = open_with(s, newer, &m, &res);
     pst_wipe(token, sizeof token);
     pst_wipe(newer, sizeof newer);

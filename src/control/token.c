@@ -1,7 +1,9 @@
 /* Token files: whoever may read the server's file is let in over loopback and Unix sockets. */
 #include "control/tls.h"
 
+#include "base/crypto.h"
 #include "base/rng.h"
+#include "base/secret.h"
 #include "base/util.h"
 #include "control/rpc.h"
 
@@ -157,4 +159,16 @@ int token_find(const char *addr, char ret_token[TOKEN_BYTES])
         r = system ? r : 0;
     }
     return r;
+}
+
+int token_to_show(const char *addr, const char *file, char *ret, char *err, size_t err_size)
+{
+    int r = 0;
+
+    ret[0] = '\0';
+    if (file)
+        r = secret_token_to_show(file, ret, err, err_size);
+    else if (token_find(addr, ret) < 0)
+        ret[0] = '\0';
+    return r < 0 ? r : 0;
 }

@@ -37,6 +37,12 @@ void token_remove(const char *addr, int port);
  * others may read it. Looks into root's /run/penstock as well.
  */
 int token_find(const char *addr, char ret_token[TOKEN_BYTES]);
+/*
+ * The token that a client of addr shows: the first line of `file`; without one (NULL) that of the server's own token
+ * file, for a local address; else "", as a certificate may do. 0, or -errno and a line for people in err. ret has room
+ * for SECRET_TOKEN_MAX (base/secret.h) and NUL; the caller wipes it.
+ */
+int token_to_show(const char *addr, const char *file, char *ret, char *err, size_t err_size);
 /* SHA-256 of a token as credentials keep it; compare in constant time. */
 int token_hash(const char *token, uint8_t ret_hash[32]);
 
