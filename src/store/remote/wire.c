@@ -345,7 +345,8 @@ void rq_wire_answered(struct rqueue *q, struct rop *p, struct dp_reply *y)
             y->status = -EIO; /* not what an operation ends with */
         if (y->status == -EACCES && p->cap_err == -EKEYREVOKED)
             y->status = -EKEYREVOKED;
-        if (y->status == -EKEYREVOKED || y->status == -EACCES) /* the second: it could not be bound anew */
+        /* Bound and alive it may still not reach to what was asked: that is no reason to have another. */
+        if (y->status == -EKEYREVOKED || (y->status == -EACCES && p->cap_err < 0))
             remote_revoked(rcont_of(p->op->cont), p->op->ino, rights(p->op->kind), p->cap_id);
         if (y->status == 0 && syncs(p->op))
             y->status = remote_synced(rcont_of(p->op->cont), p->op->ino, p->mark, q->conn.history);
