@@ -5,7 +5,7 @@
  *   worker.c     one serving process: session, signals   mnt.c        mount table, unmount
  *   ops_*.c      the FUSE operations                     nodes.c      what the kernel has cached of each object
  *   files.c      open file handles                       locks.c      flock and fcntl locks of this mount, pure
- *   loop.c       the threads that read requests
+ *   loop.c       the threads that read requests          privs.c      what a write takes from a file besides
  *
  * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be
  * counted: a node here is a cache of facts, and losing it costs a round trip, never correctness.
@@ -34,20 +34,37 @@ struct fm_nodes;
 /* exclusive: all changes come through this mount, so pages that this process has let the kernel read stay good. */
 struct fm_nodes *fm_nodes_new(bool exclusive);
 void fm_nodes_free(struct fm_nodes *t);
-/* Attributes of this version go to the kernel. create: also for an object that is not known yet. */
-void fm_node_seen(struct fm_nodes *t, uint64_t ino, uint64_t change, bool create);
+/* These attributes go to the kernel. create: also for an object that is not known yet. */
+void fm_node_seen(struct fm_nodes *t, const struct pst_attr *a, bool create);
 /* The kernel dropped the object. */
 void fm_node_forget(struct fm_nodes *t, uint64_t ino);
 
+enum fm_access {
+    FM_READS,
+    FM_WRITES,
+    FM_ONLY_WRITES, /* an empty file, in order */
+    FM_APPENDS,
+};
 /* What an open means for the kernel's caches. */
 struct fm_open_hint {
     bool keep_pages;  /* cached pages are of this version */
     bool stale_attrs; /* cached attributes may be of another */
+    bool around;      /* its data goes around the kernel's pages */
 };
-/* attr_ttl_ns: how long the kernel may keep attributes. */
-struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable,
+/*
+ * attr_ttl_ns: how long the kernel may keep attributes.
+ *
+ * Who only writes a file anew needs no pages: to fill them costs more than to send the bytes. As long as it is open
+ * so, nobody may use pages of it: neither would readers see what is written around theirs, nor may a dirty page of a
+ * mapping bring back what it had. So that handle goes around them if no other uses them, and those that come later do
+ * as well. (To drop readers' pages after each write is no way: the kernel waits for pages under way, which can wait
+ * for the write.) An append goes around them in any case, as it ends up where the store says, not where this kernel
+ * thinks that the end is. An exclusive store's pages are always good, and all use them.
+ */
+struct fm_open_hint fm_node_open(struct fm_nodes *t, const struct pst_attr *a, enum fm_access access,
                                  uint64_t attr_ttl_ns);
-void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable);
+/* access and around: those of the open. */
+void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bool around);
 /*
  * The kernel acts on an open's answer when the opening process runs again, and drops stale pages only then. A request
  * on the handle proves that it did: from here on cached pages are at least of the version that the open saw.
@@ -56,10 +73,13 @@ void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change);
 /* Someone has it open for writing through this mount: its size in the store may be behind. */
 bool fm_node_writers(struct fm_nodes *t, uint64_t ino);
 /*
- * The kernel asks for security.capability before each write. true: it was not there when it was last looked at, less
- * than a second ago.
+ * What a write would have to take away, if it is there: set-id bits by the attributes that came last; a capability
+ * unless it was not there when it was last looked at, less than a second ago (the kernel asks before each write that
+ * goes through its pages).
  */
-bool fm_node_nocap(struct fm_nodes *t, uint64_t ino);
+#define FM_SETID      1u
+#define FM_CAPABILITY 2u
+uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino);
 void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap);
 
 /* ---- open files (files.c): all thread-safe ---- */
@@ -69,6 +89,8 @@ struct fm_file {
     uint64_t ino;
     uint64_t change; /* version at the open */
     bool writable;
+    bool around; /* the kernel's pages */
+    enum fm_access access;
     _Atomic bool used;  /* a request came after the open */
     /*
      * Changes made by this handle, each counted before it is answered, and how many of them a durable close has
@@ -196,6 +218,12 @@ void fm_ops_dir(struct fuse_lowlevel_ops *ops);
 void fm_ops_lock(struct fuse_lowlevel_ops *ops);
 /* Ends file: flushes and (by the mount's durability) syncs. */
 int fm_file_close(struct fm *m, struct fm_file *file);
+/*
+ * What a write takes from a file besides (privs.c): set-id bits, unless root writes, and the file's capability. For
+ * writes through its pages the kernel sees to that. 0 or -errno: nothing may be written then.
+ */
+#define FM_CAPABILITY_XATTR "security.capability"
+int fm_drop_privs(struct fm *m, uint64_t ino, uid_t uid);
 /* The owner's locks on the object go. */
 void fm_unlock_owner(struct fm *m, uint64_t ino, enum lk_kind kind, uint64_t owner);
 

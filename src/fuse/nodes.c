@@ -1,6 +1,7 @@
 #include "fm.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #define SHARDS     64u
 #define NOCAP_NS   NSEC_PER_SEC
@@ -14,6 +15,9 @@ struct node {
     uint64_t pages;      /* version of the kernel's pages, at least; 0: unknown */
     uint64_t nocap_ns;   /* there was no security.capability at that time; 0: unknown */
     uint32_t opens, writers;
+    uint32_t through;        /* handles that use the kernel's pages */
+    uint32_t around_writers; /* that go around them, and are no appends */
+    bool setid;              /* so were the attributes that came last */
 };
 
 struct shard {
@@ -130,23 +134,20 @@ static void drop(struct shard *s, uint64_t ino)
     free(n);
 }
 
-static void seen(struct node *n, uint64_t change)
+void fm_node_seen(struct fm_nodes *t, const struct pst_attr *a, bool create)
 {
-    if (n->seen == change)
-        return;
-    n->seen_at_ns = n->seen ? now_ns() : 0;
-    n->seen = change;
-}
-
-void fm_node_seen(struct fm_nodes *t, uint64_t ino, uint64_t change, bool create)
-{
-    struct shard *s = shard_of(t, ino);
+    struct shard *s = shard_of(t, a->ino);
     struct node *n;
     scoped_lock(&s->lock);
 
-    n = find(s, ino, create);
-    if (n)
-        seen(n, change);
+    n = find(s, a->ino, create);
+    if (!n)
+        return;
+    n->setid = a->mode & (S_ISUID | S_ISGID);
+    if (n->seen == a->change)
+        return;
+    n->seen_at_ns = n->seen ? now_ns() : 0;
+    n->seen = a->change;
 }
 
 void fm_node_forget(struct fm_nodes *t, uint64_t ino)
@@ -160,28 +161,47 @@ void fm_node_forget(struct fm_nodes *t, uint64_t ino)
         drop(s, ino);
 }
 
-struct fm_open_hint fm_node_open(struct fm_nodes *t, uint64_t ino, uint64_t change, bool writable, uint64_t attr_ttl_ns)
+static bool goes_around(const struct fm_nodes *t, const struct node *n, enum fm_access access)
 {
-    struct shard *s = shard_of(t, ino);
-    struct fm_open_hint h = {false, true};
+    if (t->exclusive)
+        return false;
+    return access == FM_APPENDS || n->around_writers || (access == FM_ONLY_WRITES && !n->through);
+}
+
+/* Does the handle keep others from using pages? */
+static bool writes_around(enum fm_access access, bool around)
+{
+    return around && (access == FM_WRITES || access == FM_ONLY_WRITES);
+}
+
+struct fm_open_hint fm_node_open(struct fm_nodes *t, const struct pst_attr *a, enum fm_access access,
+                                 uint64_t attr_ttl_ns)
+{
+    struct shard *s = shard_of(t, a->ino);
+    struct fm_open_hint h = {.stale_attrs = true, .around = access == FM_APPENDS && !t->exclusive};
+    uint64_t change = a->change;
     struct node *n;
     scoped_lock(&s->lock);
 
-    n = find(s, ino, true);
+    n = find(s, a->ino, true);
     if (!n)
         return h;
+    h.around = goes_around(t, n, access);
     h.keep_pages = n->pages && (n->pages == change || t->exclusive);
     /*
      * Two answers with different versions can reach the kernel in the other order. Once one has been the last for
      * longer than an attribute's life, the kernel has no older one.
      */
     h.stale_attrs = n->seen != change || (n->seen_at_ns && now_ns() - n->seen_at_ns <= attr_ttl_ns);
+    n->setid = a->mode & (S_ISUID | S_ISGID);
     n->opens++;
-    n->writers += writable;
+    n->writers += access != FM_READS;
+    n->through += !h.around;
+    n->around_writers += writes_around(access, h.around);
     return h;
 }
 
-void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable)
+void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bool around)
 {
     struct shard *s = shard_of(t, ino);
     struct node *n;
@@ -191,7 +211,11 @@ void fm_node_release(struct fm_nodes *t, uint64_t ino, bool writable)
     if (!n || !n->opens)
         return;
     n->opens--;
-    n->writers -= writable && n->writers;
+    n->writers -= access != FM_READS && n->writers;
+    n->through -= !around && n->through;
+    n->around_writers -= writes_around(access, around) && n->around_writers;
+    if (around && access != FM_READS)
+        n->pages = 0; /* an open under way may have been told of the version before what it wrote */
 }
 
 void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change)
@@ -215,14 +239,16 @@ bool fm_node_writers(struct fm_nodes *t, uint64_t ino)
     return n && n->writers;
 }
 
-bool fm_node_nocap(struct fm_nodes *t, uint64_t ino)
+uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino)
 {
     struct shard *s = shard_of(t, ino);
     struct node *n;
     scoped_lock(&s->lock);
 
     n = find(s, ino, false);
-    return n && n->nocap_ns && now_ns() - n->nocap_ns < NOCAP_NS;
+    if (!n)
+        return FM_SETID | FM_CAPABILITY;
+    return (n->setid ? FM_SETID : 0) | (n->nocap_ns && now_ns() - n->nocap_ns < NOCAP_NS ? 0 : FM_CAPABILITY);
 }
 
 void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap)

@@ -7,15 +7,13 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#define CAPABILITY "security.capability"
-
 static void reply_attr(fuse_req_t req, const struct pst_attr *a)
 {
     struct fm *m = fm_of(req);
     struct stat st;
 
     fm_stat(a, &st);
-    fm_node_seen(m->nodes, a->ino, a->change, !m->exclusive);
+    fm_node_seen(m->nodes, a, !m->exclusive);
     fuse_reply_attr(req, &st, m->attr_timeout);
 }
 
@@ -158,7 +156,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
     fm_change_begin(req, &c);
     r = pst_store_setxattr(m->cont, &c.ctx, ino, name, value, size, (uint32_t)flags);
     fm_change_end(req, &c);
-    if (!strcmp(name, CAPABILITY))
+    if (!strcmp(name, FM_CAPABILITY_XATTR))
         fm_node_set_nocap(m->nodes, ino, false);
     fm_reply_err(req, fm_stale(r));
 }
@@ -177,7 +175,7 @@ static void reply_xattr(fuse_req_t req, int64_t r, const char *buf, size_t size)
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     struct fm *m = fm_of(req);
-    bool capability = !strcmp(name, CAPABILITY);
+    bool capability = !strcmp(name, FM_CAPABILITY_XATTR);
     struct pst_cred cred;
     struct pst_ctx ctx = fm_ctx(&cred);
     cleanup_free char *buf = NULL;
@@ -187,7 +185,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
         fm_reply_err(req, -EOPNOTSUPP);
         return;
     }
-    if (capability && fm_node_nocap(m->nodes, ino)) {
+    if (capability && !(fm_node_privs(m->nodes, ino) & FM_CAPABILITY)) {
         fm_reply_err(req, -ENODATA);
         return;
     }
@@ -231,6 +229,9 @@ static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
         return;
     }
     fm_change_begin(req, &c);
+    /* Before anybody's write: the kernel lets nobody without CAP_SETFCAP ask for it. */
+    if (!strcmp(name, FM_CAPABILITY_XATTR))
+        c.ctx.cred = NULL;
     r = pst_store_removexattr(m->cont, &c.ctx, ino, name);
     fm_change_end(req, &c);
     fm_reply_err(req, fm_stale(r));

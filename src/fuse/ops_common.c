@@ -95,5 +95,5 @@ void fm_entry(struct fm *m, const struct pst_attr *a, struct fuse_entry_param *r
     fm_stat(a, &ret->attr);
     ret->attr_timeout = m->attr_timeout;
     ret->entry_timeout = m->entry_timeout;
-    fm_node_seen(m->nodes, a->ino, a->change, !m->exclusive);
+    fm_node_seen(m->nodes, a, !m->exclusive);
 }

@@ -20,6 +20,16 @@ static bool wants_write(int flags)
     return (flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* O_DIRECT needs nothing: the kernel goes around its pages itself and maps files all the same. */
+static enum fm_access access_of(int flags, const struct pst_attr *a)
+{
+    if (!wants_write(flags))
+        return FM_READS;
+    if (flags & O_APPEND)
+        return FM_APPENDS;
+    return (flags & O_ACCMODE) == O_WRONLY && a->size == 0 ? FM_ONLY_WRITES : FM_WRITES;
+}
+
 /* Takes f. Puts it in the table and fills what open and create tell the kernel. */
 static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, struct fuse_file_info *fi)
 {
@@ -37,13 +47,11 @@ static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, str
         cl_close(f);
         return r;
     }
-    hint = fm_node_open(m->nodes, a->ino, a->change, file->writable, m->attr_ttl_ns);
+    file->access = access_of(fi->flags, a);
+    hint = fm_node_open(m->nodes, a, file->access, m->attr_ttl_ns);
+    file->around = hint.around;
     fi->keep_cache = hint.keep_pages;
-    /*
-     * An append of two mounts goes where the store says, not where this kernel thinks the end is: its page cache must
-     * not take it. O_DIRECT needs nothing: the kernel goes around its cache itself and maps files all the same.
-     */
-    fi->direct_io = (fi->flags & O_APPEND) && !m->exclusive;
+    fi->direct_io = hint.around;
     if (hint.stale_attrs && !m->exclusive)
         fuse_lowlevel_notify_inval_inode(m->se, a->ino, -1, 0); /* negative: attributes only; waits for nothing */
     return 0;
@@ -111,7 +119,7 @@ int fm_file_close(struct fm *m, struct fm_file *file)
     if (file->f) {
         r = cl_close(file->f);
         fm_node_pages(m->nodes, file->ino, file->change);
-        fm_node_release(m->nodes, file->ino, file->writable);
+        fm_node_release(m->nodes, file->ino, file->access, file->around);
     }
     free(file);
     return r;
@@ -135,7 +143,7 @@ static struct fm_file *adopt(struct fm *m, uint64_t ino, uint64_t fh)
         return NULL;
     }
     *file = (struct fm_file){.f = f, .ino = ino, .change = a.change, .adopted = true};
-    fm_node_open(m->nodes, ino, a.change, false, m->attr_ttl_ns);
+    fm_node_open(m->nodes, &a, FM_READS, m->attr_ttl_ns);
     kept = fm_files_adopt(m->files, fh, file);
     if (kept != file) {
         file->change = 0; /* says nothing about the kernel's pages */
@@ -189,17 +197,19 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
     struct fm *m = fm_of(req);
     struct cl_mem **mem = fm_mem();
     struct fm_file *file = file_of(m, ino, fi);
-    int64_t n;
+    bool around = file && file->around && !fi->writepage; /* the kernel writes pages through any handle */
+    int64_t n = 0;
 
     (void)buf;
     if (!file)
         n = -EIO;
     else if (off < 0)
         n = -EINVAL;
-    else if (appends(m, fi))
-        n = cl_append(file->f, (*mem)->data, size);
-    else
-        n = cl_pwrite_mem(file->f, mem, size, (uint64_t)off);
+    else if (around)
+        n = fm_drop_privs(m, ino, fuse_req_ctx(req)->uid);
+    if (n == 0)
+        n = appends(m, fi) ? cl_append(file->f, (*mem)->data, size)
+                           : cl_pwrite_mem(file->f, mem, size, (uint64_t)off);
     if (file)
         atomic_fetch_add(&file->changes, 1);
     if (n < 0)

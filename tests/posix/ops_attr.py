@@ -32,6 +32,32 @@ def chown(d):
 
 
 @step
+def a_write_takes_rights_away(d):
+    """Set-id bits and the file's capability, whoever may write: on each way that bytes can take."""
+    capability = b"\1\0\0\2" + b"\0\x20\0\0" + bytes(12)  # VFS_CAP_REVISION_2, effective, cap_net_raw
+    ways = {"write": os.O_WRONLY, "append": os.O_WRONLY | os.O_APPEND, "both": os.O_RDWR, "both_append": os.O_RDWR | os.O_APPEND,
+            "sync": os.O_WRONLY | os.O_DSYNC}
+    out = []
+    for name, flags in ways.items():
+        for mode in (0o6777, 0o4777, 0o2777):
+            f = f"{d}/rights.{name}.{mode:o}"
+            write(f)
+            os.chown(f, 0, 0)
+            os.chmod(f, mode)
+            os.setxattr(f, "security.capability", capability)
+            out += [name, st(f)[0], as_user(1000, [], lambda: write(f, b"new", flags=flags)), st(f)[0],
+                    attempt(os.getxattr, f, "security.capability")]
+            os.chmod(f, mode)
+            fd = os.open(f, flags)  # again, on a handle that has written before, which then root's does
+            os.write(fd, b"1")
+            os.setxattr(f, "security.capability", capability)
+            os.write(fd, b"2")
+            os.close(fd)
+            out += [st(f)[0], attempt(os.getxattr, f, "security.capability"), read(f)]
+    return out
+
+
+@step
 def times(d):
     write(f"{d}/ti")
     os.utime(f"{d}/ti", ns=(1_000_000_007, 2_000_000_000_000_000_123))

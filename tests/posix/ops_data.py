@@ -1,7 +1,9 @@
 """Steps of ops_compare.py: data, and open files without names."""
 import mmap
 import os
+import random
 import stat
+import zlib
 
 from ops_base import (as_user, attempt, check, fallocate, KEEP, libc, PUNCH, read, SEEK_DATA, SEEK_HOLE, st,
                       step, write)
@@ -136,6 +138,34 @@ def mappings(d):
     p.close()
     os.close(fd)
     return out
+
+
+@step
+def who_reads_or_maps_a_file_sees_each_write_of_others(d):
+    f = f"{d}/seen"
+    write(f, bytes(range(256)) * 100)
+    seed = int(os.environ.get("PENSTOCK_SEED", "7"))
+    rng = random.Random(seed)
+    out = []
+    for before in (False, True):  # whether the reader is there before the writers
+        writers = [] if before else [os.open(f, os.O_WRONLY), os.open(f, os.O_WRONLY | os.O_APPEND)]
+        r = os.open(f, os.O_RDONLY)
+        shared = mmap.mmap(r, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        whole = zlib.crc32(shared[:]), zlib.crc32(os.pread(r, 1 << 20, 0))  # all pages are there now
+        writers = writers or [os.open(f, os.O_WRONLY), os.open(f, os.O_WRONLY | os.O_APPEND)]
+        for i in range(200):
+            w = rng.randrange(2)
+            data = bytes([rng.randrange(256)]) * rng.choice((1, 10, 4096, 5000))
+            at = rng.randrange(20000)
+            os.pwrite(writers[w], data, at)
+            size = os.fstat(r).st_size
+            out.append((size, shared[at:at + len(data)] == data if w == 0 else os.pread(r, 5000, size - len(data)) == data,
+                        zlib.crc32(os.pread(r, 9000, max(at - 2000, 0)))))
+        out += [whole, zlib.crc32(shared[:]), zlib.crc32(os.pread(r, 1 << 22, 0))]
+        shared.close()
+        for fd in writers + [r]:
+            os.close(fd)
+    return out, zlib.crc32(read(f))
 
 
 @step

@@ -70,19 +70,30 @@ static void many_handles_keep_their_files(void **state)
     fm_files_free(t);
 }
 
+static struct fm_open_hint opened(struct fm_nodes *t, uint64_t ino, uint64_t change, enum fm_access access,
+                                  uint64_t ttl)
+{
+    return fm_node_open(t, &(struct pst_attr){.ino = ino, .change = change, .mode = 0100644}, access, ttl);
+}
+
+static void seen(struct fm_nodes *t, uint64_t ino, uint64_t change)
+{
+    fm_node_seen(t, &(struct pst_attr){.ino = ino, .change = change, .mode = 0100644}, true);
+}
+
 static void pages_are_kept_only_for_the_version_that_was_seen_used(void **state)
 {
     struct fm_nodes *t = fm_nodes_new(false);
 
     (void)state;
-    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* first */
-    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* the kernel may not have dropped its pages yet */
+    assert_false(opened(t, 5, 10, FM_READS, TTL).keep_pages); /* first */
+    assert_false(opened(t, 5, 10, FM_READS, TTL).keep_pages); /* the kernel may not have dropped its pages yet */
     fm_node_pages(t, 5, 10);
-    assert_true(fm_node_open(t, 5, 10, false, TTL).keep_pages);
-    assert_false(fm_node_open(t, 5, 11, false, TTL).keep_pages); /* changed */
+    assert_true(opened(t, 5, 10, FM_READS, TTL).keep_pages);
+    assert_false(opened(t, 5, 11, FM_READS, TTL).keep_pages); /* changed */
     fm_node_pages(t, 5, 11);
     fm_node_pages(t, 5, 10); /* a late word of an older one */
-    assert_true(fm_node_open(t, 5, 11, false, TTL).keep_pages);
+    assert_true(opened(t, 5, 11, FM_READS, TTL).keep_pages);
     fm_nodes_free(t);
 }
 
@@ -91,9 +102,9 @@ static void pages_of_an_exclusive_store_stay(void **state)
     struct fm_nodes *t = fm_nodes_new(true);
 
     (void)state;
-    assert_false(fm_node_open(t, 5, 10, false, TTL).keep_pages); /* may be of a process that died and lost data */
+    assert_false(opened(t, 5, 10, FM_READS, TTL).keep_pages); /* may be of a process that died and lost data */
     fm_node_pages(t, 5, 10);
-    assert_true(fm_node_open(t, 5, 12, false, TTL).keep_pages);
+    assert_true(opened(t, 5, 12, FM_READS, TTL).keep_pages);
     fm_nodes_free(t);
 }
 
@@ -102,14 +113,99 @@ static void attributes_are_stale_when_the_version_differs_or_is_young(void **sta
     struct fm_nodes *t = fm_nodes_new(false);
 
     (void)state;
-    assert_true(fm_node_open(t, 5, 10, false, TTL).stale_attrs); /* unknown */
-    fm_node_seen(t, 5, 10, true);
-    assert_false(fm_node_open(t, 5, 10, false, TTL).stale_attrs);
-    assert_true(fm_node_open(t, 5, 11, false, TTL).stale_attrs);
-    fm_node_seen(t, 5, 11, true);
-    assert_true(fm_node_open(t, 5, 11, false, 60 * TTL).stale_attrs); /* the answer with 10 may arrive later */
+    assert_true(opened(t, 5, 10, FM_READS, TTL).stale_attrs); /* unknown */
+    seen(t, 5, 10);
+    assert_false(opened(t, 5, 10, FM_READS, TTL).stale_attrs);
+    assert_true(opened(t, 5, 11, FM_READS, TTL).stale_attrs);
+    seen(t, 5, 11);
+    assert_true(opened(t, 5, 11, FM_READS, 60 * TTL).stale_attrs); /* the answer with 10 may arrive later */
     usleep(2000);
-    assert_false(fm_node_open(t, 5, 11, false, NSEC_PER_MSEC).stale_attrs);
+    assert_false(opened(t, 5, 11, FM_READS, NSEC_PER_MSEC).stale_attrs);
+    fm_nodes_free(t);
+}
+
+/* Whether the handle goes around the kernel's pages. */
+static bool around(struct fm_nodes *t, enum fm_access access)
+{
+    return opened(t, 5, 10, access, TTL).around;
+}
+
+static void nobody_uses_pages_of_what_is_written_around_them(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(false);
+
+    (void)state;
+    assert_true(around(t, FM_ONLY_WRITES));
+    assert_true(around(t, FM_READS));
+    assert_true(around(t, FM_WRITES)); /* so it cannot map the file */
+    fm_node_release(t, 5, FM_ONLY_WRITES, true);
+    assert_true(around(t, FM_READS)); /* one is left that may write */
+    fm_node_release(t, 5, FM_WRITES, true);
+    assert_false(around(t, FM_READS)); /* those that only read do not matter */
+    assert_false(around(t, FM_ONLY_WRITES));
+    assert_false(around(t, FM_WRITES));
+    fm_nodes_free(t);
+}
+
+static void who_uses_pages_keeps_writers_from_going_around_them(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(false);
+
+    (void)state;
+    assert_false(around(t, FM_READS));
+    assert_false(around(t, FM_ONLY_WRITES));
+    assert_true(around(t, FM_APPENDS)); /* in any case */
+    assert_false(around(t, FM_READS));
+    fm_node_release(t, 5, FM_READS, false);
+    fm_node_release(t, 5, FM_READS, false);
+    assert_false(around(t, FM_ONLY_WRITES)); /* the one before */
+    fm_node_release(t, 5, FM_ONLY_WRITES, false);
+    fm_node_release(t, 5, FM_ONLY_WRITES, false);
+    assert_true(around(t, FM_ONLY_WRITES)); /* beside an append */
+    fm_nodes_free(t);
+}
+
+static void all_writers_of_an_exclusive_store_use_pages(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(true);
+
+    (void)state;
+    assert_false(around(t, FM_ONLY_WRITES));
+    assert_false(around(t, FM_APPENDS));
+    fm_nodes_free(t);
+}
+
+static void pages_from_before_a_write_around_them_are_bad(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(false);
+
+    (void)state;
+    opened(t, 5, 10, FM_READS, TTL);
+    fm_node_pages(t, 5, 10);
+    fm_node_release(t, 5, FM_READS, false);
+    assert_true(around(t, FM_ONLY_WRITES));
+    fm_node_release(t, 5, FM_ONLY_WRITES, true);
+    assert_false(opened(t, 5, 10, FM_READS, TTL).keep_pages); /* an answer from before the write */
+    fm_nodes_free(t);
+}
+
+static void rights_to_take_away_are_known_by_what_came_last(void **state)
+{
+    struct pst_attr a = {.ino = 5, .change = 10, .mode = 0104755};
+    struct fm_nodes *t = fm_nodes_new(false);
+
+    (void)state;
+    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY); /* unknown */
+    fm_node_open(t, &a, FM_ONLY_WRITES, TTL);
+    fm_node_set_nocap(t, 5, true);
+    assert_int_equal(fm_node_privs(t, 5), FM_SETID);
+    a.mode = 0100755;
+    fm_node_seen(t, &a, false);
+    assert_int_equal(fm_node_privs(t, 5), 0);
+    a.mode = 0102755;
+    fm_node_seen(t, &a, false);
+    fm_node_set_nocap(t, 5, false);
+    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY);
     fm_nodes_free(t);
 }
 
@@ -119,18 +215,18 @@ static void writers_are_counted_and_forgetting_waits_for_them(void **state)
 
     (void)state;
     for (uint64_t ino = 1; ino <= 20000; ino++)
-        fm_node_seen(t, ino, ino, true);
-    fm_node_open(t, 7, 1, true, TTL);
-    fm_node_open(t, 7, 1, false, TTL);
+        seen(t, ino, ino);
+    opened(t, 7, 1, FM_WRITES, TTL);
+    opened(t, 7, 1, FM_READS, TTL);
     fm_node_forget(t, 7);
     assert_true(fm_node_writers(t, 7));
-    fm_node_release(t, 7, true);
+    fm_node_release(t, 7, FM_WRITES, false);
     assert_false(fm_node_writers(t, 7));
-    fm_node_release(t, 7, false);
+    fm_node_release(t, 7, FM_READS, false);
     for (uint64_t ino = 1; ino <= 20000; ino++)
         fm_node_forget(t, ino);
     fm_node_set_nocap(t, 7, true);
-    assert_false(fm_node_nocap(t, 7)); /* gone */
+    assert_true(fm_node_privs(t, 7) & FM_CAPABILITY); /* gone */
     fm_nodes_free(t);
 }
 
@@ -159,6 +255,11 @@ int main(void)
         cmocka_unit_test(pages_are_kept_only_for_the_version_that_was_seen_used),
         cmocka_unit_test(pages_of_an_exclusive_store_stay),
         cmocka_unit_test(attributes_are_stale_when_the_version_differs_or_is_young),
+        cmocka_unit_test(nobody_uses_pages_of_what_is_written_around_them),
+        cmocka_unit_test(who_uses_pages_keeps_writers_from_going_around_them),
+        cmocka_unit_test(all_writers_of_an_exclusive_store_use_pages),
+        cmocka_unit_test(pages_from_before_a_write_around_them_are_bad),
+        cmocka_unit_test(rights_to_take_away_are_known_by_what_came_last),
         cmocka_unit_test(writers_are_counted_and_forgetting_waits_for_them),
         cmocka_unit_test(errors_are_converted_by_the_table),
     };

@@ -1,0 +1,62 @@
+/*
+ * What a write takes from a file besides: who changes a program does not thereby get the rights that it had. For a
+ * write through its pages the kernel asks and takes them itself, by setattr and removexattr in the name of who writes;
+ * around them it leaves all that to us.
+ */
+#include "fm.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+/* S_ISGID without group execute is not a set-id bit but mandatory locking: it stays. */
+static uint32_t setid_bits(uint32_t mode)
+{
+    return mode & (S_ISUID | (mode & S_IXGRP ? S_ISGID : 0u));
+}
+
+static int drop_setid(struct fm *m, uint64_t ino)
+{
+    struct pst_attr a, in;
+    int r = cl_getattr(m->cl, NULL, ino, &a);
+
+    if (r)
+        return r;
+    if (setid_bits(a.mode)) {
+        in = (struct pst_attr){.mode = a.mode & 07777 & ~setid_bits(a.mode)};
+        r = cl_setattr(m->cl, NULL, ino, PST_SET_MODE, &in, &a);
+        if (r)
+            return r;
+        /* Before the bytes come: what the kernel remembers of the mode would let the changed program run with it. */
+        fuse_lowlevel_notify_inval_inode(m->se, ino, -1, 0);
+    }
+    fm_node_seen(m->nodes, &a, false);
+    return 0;
+}
+
+static int drop_capability(struct fm *m, uint64_t ino)
+{
+    struct pst_ctx ctx;
+    int64_t r;
+
+    cl_ctx_begin(m->cl, NULL, &ctx);
+    r = pst_store_getxattr(m->cont, &ctx, ino, FM_CAPABILITY_XATTR, NULL, 0);
+    if (r >= 0)
+        r = pst_store_removexattr(m->cont, &ctx, ino, FM_CAPABILITY_XATTR);
+    cl_ctx_end(m->cl, &ctx);
+    if (r < 0 && r != -ENODATA)
+        return (int)r;
+    fm_node_set_nocap(m->nodes, ino, true);
+    return 0;
+}
+
+int fm_drop_privs(struct fm *m, uint64_t ino, uid_t uid)
+{
+    uint32_t maybe = fm_node_privs(m->nodes, ino);
+    int r = 0;
+
+    if ((maybe & FM_SETID) && uid)
+        r = drop_setid(m, ino);
+    if (!r && (maybe & FM_CAPABILITY))
+        r = drop_capability(m, ino);
+    return r == -ENOENT ? 0 : r; /* it is gone, and these with it: the write says so */
+}
