@@ -20,7 +20,8 @@
 
 static int failed(int e, const char *what, const char *path, char *err, size_t err_size)
 {
-    snprintf(err, err_size, "%s %.150s: %s", what, path, err_text(e));
+    snprintf(err, err_size, "%s %.150s: %s", what, path,
+             e == -ENODATA ? "nobody has written into it for five seconds" : err_text(e));
     return e;
 }
 

@@ -31,7 +31,7 @@ static const char *hint(int err)
     case ECHILD:
         return " (the handle belongs to the parent process)";
     case ETIMEDOUT:
-        return " (no answer from the server in time; --timeout, timeout_ms)";
+        return " (no answer in time, from the server or from one behind it; --timeout, timeout_ms)";
     case ESTALE:
         return " (the object is gone from the server)";
     default:

@@ -260,7 +260,8 @@ static int read_file(struct srv *srv, char *err, size_t err_size)
 {
     const char *path = srv->cfg->tenants_file, *why = NULL;
     cleanup_free char *line = NULL;
-    FILE *f = fopen(path, "re");
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused, not waited for */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     struct stat st;
     size_t size = 0;
     unsigned n = 0;
