@@ -1,6 +1,6 @@
 /*
  * Runs a harness without libFuzzer: over the files named as arguments, or over random bytes and mutants of valid inputs
- * (PENSTOCK_SEED; PENSTOCK_EXTENDED=1 for more of them).
+ * (PENSTOCK_SEED; PENSTOCK_FUZZ_FACTOR=40 for that many times as many).
  */
 #include "fuzz.h"
 
@@ -52,9 +52,9 @@ static void run(size_t n)
 
 int main(int argc, char **argv)
 {
-    const char *seed_text = getenv("PENSTOCK_SEED");
+    const char *seed_text = getenv("PENSTOCK_SEED"), *factor = getenv("PENSTOCK_FUZZ_FACTOR");
     uint64_t seed = seed_text ? strtoull(seed_text, NULL, 0) : now_ns(),
-             count = getenv("PENSTOCK_EXTENDED") ? 40 * FUZZ_COUNT : FUZZ_COUNT;
+             count = (factor ? strtoull(factor, NULL, 0) : 1) * FUZZ_COUNT;
     struct rng r;
 
     for (int i = 1; i < argc; i++) {
