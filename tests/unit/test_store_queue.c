@@ -5,6 +5,8 @@
 #include "queue.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
 
 static void a_full_queue_says_so(void **state)
 {
@@ -78,6 +80,59 @@ static void a_signal_that_comes_late_wakes_once(void **state)
     assert_int_equal(poll(&p, 1, 0), 0);
 }
 
+#define WRITERS 3
+#define PART    700u /* bytes of each, all in one block */
+
+static struct {
+    pthread_barrier_t step;
+    uint64_t ino;
+    int rounds;
+} shared;
+
+static void *write_part(void *arg)
+{
+    size_t at = (size_t)(uintptr_t)arg * PART;
+    struct iovec v = {.iov_base = bytes + at, .iov_len = PART};
+    struct pst_queue *q = NULL;
+    int wrong = pst_queue_open(&nx_e->st, 4, &q) != 0;
+
+    for (int i = 0; i < shared.rounds; i++) {
+        struct pst_op op = dx_op(PST_OP_WRITE, shared.ino, at, PART);
+        op.iov = &v;
+        op.iovcnt = 1;
+        pthread_barrier_wait(&shared.step);
+        wrong += !q || pst_queue_run(q, &op) != PART;
+        pthread_barrier_wait(&shared.step);
+    }
+    pst_queue_close(q);
+    return (void *)(uintptr_t)wrong;
+}
+
+/* Each of them may find the block of another with the size from before it. */
+static void writes_of_parts_of_a_new_block_at_the_same_time_lose_nothing(void **state)
+{
+    pthread_t t[WRITERS];
+    void *wrong;
+    (void)state;
+
+    shared.ino = dx_file("f");
+    shared.rounds = getenv("PENSTOCK_EXTENDED") ? 100000 : 5000;
+    pthread_barrier_init(&shared.step, NULL, WRITERS + 1);
+    for (uintptr_t i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, write_part, (void *)i), 0);
+    for (int i = 0; i < shared.rounds; i++) {
+        dx_truncate(shared.ino, 0);
+        pthread_barrier_wait(&shared.step);
+        pthread_barrier_wait(&shared.step);
+        dx_expect(shared.ino, bytes, (size_t)WRITERS * PART);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        assert_int_equal(pthread_join(t[i], &wrong), 0);
+        assert_null(wrong);
+    }
+    pthread_barrier_destroy(&shared.step);
+}
+
 static void a_queue_with_operations_under_way_can_be_closed(void **state)
 {
     struct pst_queue *q;
@@ -104,6 +159,7 @@ int main(void)
         DATA_TEST(a_full_queue_says_so),
         DATA_TEST(the_queues_descriptor_tells_when_to_reap),
         DATA_TEST(a_signal_that_comes_late_wakes_once),
+        DATA_TEST(writes_of_parts_of_a_new_block_at_the_same_time_lose_nothing),
         DATA_TEST(a_queue_with_operations_under_way_can_be_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

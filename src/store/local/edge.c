@@ -28,11 +28,17 @@ static int look_up(struct data_op *o, uint64_t block, bool fresh, uint64_t *ret_
     return 0;
 }
 
+/* Bytes past the end of the file are zero, so only live ones need a read. */
+static bool needs_read(const struct edge *g, uint64_t size)
+{
+    uint64_t start = g->block * PST_BLOCK, live = size > start ? min_u64(size - start, PST_BLOCK) : 0;
+
+    return g->phys != PHYS_NONE && live > 0 && (g->lo > 0 || g->hi < live);
+}
+
 int edge_add(struct data_op *o, uint64_t block, uint32_t lo, uint32_t hi, bool look)
 {
     struct edge *g = &o->edges[o->nedges];
-    uint64_t start = block * PST_BLOCK;
-    uint32_t live = o->attr.size > start ? (uint32_t)min_u64(o->attr.size - start, PST_BLOCK) : 0;
     int r;
 
     *g = (struct edge){.block = block, .lo = lo, .hi = hi, .phys = PHYS_NONE, .pad = !look};
@@ -42,8 +48,7 @@ int edge_add(struct data_op *o, uint64_t block, uint32_t lo, uint32_t hi, bool l
     g->buf = op_block(o);
     if (!g->buf)
         return -ENOMEM;
-    /* Bytes past the end of the file are zero, so only live ones need a read. */
-    g->read = g->phys != PHYS_NONE && live > 0 && (lo > 0 || hi < live);
+    g->read = needs_read(g, o->attr.size);
     if (!g->read)
         memset(g->buf, 0, PST_BLOCK);
     o->nedges++;
@@ -139,7 +144,8 @@ int edges_moved(struct data_op *o, struct change *c)
             phys = x->phys + (at - x->first);
             crc = m->crcs[x->crc_at + (at - x->first)];
         }
-        if (phys != g->phys || crc != g->crc)
+        /* The size that was looked at may be older than the block: then bytes that were live were not read. */
+        if (phys != g->phys || crc != g->crc || (!g->read && needs_read(g, c->i.a.size)))
             return 1;
     }
     return 0;
