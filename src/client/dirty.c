@@ -330,10 +330,16 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
     while (done < len && !err) {
         uint64_t at = offset + done;
         uint64_t end = min_u64(offset + len, align_down(at, CL_WINDOW) + CL_WINDOW);
-        struct cl_buf *b = buf_for(f, at, end, given, &err);
+        struct cl_buf *b;
 
+        if (i->held) {
+            pthread_cond_wait(&i->changed, &i->lock);
+            continue;
+        }
+        b = buf_for(f, at, end, given, &err);
         if (!b)
             continue;
+        i->taken++;
         atomic_fetch_add(&i->gen, 1);
         if (b->mem->data != p) /* else they are there already */
             memcpy(b->mem->data + (at - b->offset), p + done, end - at);
@@ -344,6 +350,22 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
     }
     *ret_done = done;
     return err;
+}
+
+uint64_t cl_dirty_read_begin(struct cl_inode *i, bool hold)
+{
+    scoped_lock(&i->lock);
+    i->held += hold;
+    return i->taken;
+}
+
+bool cl_dirty_read_end(struct cl_inode *i, uint64_t seen, bool hold)
+{
+    scoped_lock(&i->lock);
+    i->held -= hold;
+    if (hold && !i->held)
+        pthread_cond_broadcast(&i->changed);
+    return hold || i->taken == seen;
 }
 
 int cl_dirty_others_failed(struct cl_file *f)

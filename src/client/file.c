@@ -286,20 +286,12 @@ static int64_t transfer(struct cl_file *f, enum pst_op_kind kind, uint32_t flags
     return (int64_t)done;
 }
 
-int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset)
+static int64_t read_flushed(struct cl_file *f, void *buf, size_t len, uint64_t offset)
 {
     bool pending;
     size_t done;
     int64_t r;
 
-    if (!mine(f->c))
-        return -ECHILD;
-    if (!readable(f))
-        return -EBADF;
-    if (len > INT64_MAX || offset > INT64_MAX - len)
-        return -EINVAL;
-    if (!len)
-        return 0;
     cl_dirty_flush(f->i, offset, len);
     done = cl_ahead_read(f, buf, len, offset);
     if (done == len)
@@ -313,6 +305,29 @@ int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset)
         r = transfer(f, PST_OP_READ, 0, (uint8_t *)buf + done, len - done, offset + done);
     }
     return r < 0 ? (done ? (int64_t)done : r) : (int64_t)done + r;
+}
+
+int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset)
+{
+    bool hold = false;
+    uint64_t seen;
+    int64_t r;
+
+    if (!mine(f->c))
+        return -ECHILD;
+    if (!readable(f))
+        return -EBADF;
+    if (len > INT64_MAX || offset > INT64_MAX - len)
+        return -EINVAL;
+    if (!len)
+        return 0;
+    for (;;) {
+        seen = cl_dirty_read_begin(f->i, hold);
+        r = read_flushed(f, buf, len, offset);
+        if (cl_dirty_read_end(f->i, seen, hold))
+            return r;
+        hold = true; /* so that a writer who goes on does not keep us here for ever */
+    }
 }
 
 static uint32_t dsync(const struct cl_file *f)

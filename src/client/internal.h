@@ -99,6 +99,8 @@ struct cl_inode {
     uint32_t nidle;
     uint64_t bytes;  /* capacity of the buffers in both lists */
     uint64_t serial; /* of the last buffer */
+    uint64_t taken;  /* writes, or parts of them, that went into buffers */
+    uint32_t held;   /* readers who keep more from going there */
     uint64_t failures; /* pending writes that failed, whoever made them; lock */
     int last_err;      /* of the last of them; lock */
     _Atomic uint64_t gen; /* grows with every change made here: read-ahead of before is void */
@@ -127,6 +129,13 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
 /* Everything in the range has reached the server (or failed, and its owner knows). */
 void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX
+/*
+ * A read that flushes its range and then asks the server goes between these: writes that were taken meanwhile may have
+ * reached it in any order, and so a later one without an earlier one. begin: what end is given. end: false if that may
+ * be so; then once more, with hold: no write is taken meanwhile.
+ */
+uint64_t cl_dirty_read_begin(struct cl_inode *i, bool hold);
+bool cl_dirty_read_end(struct cl_inode *i, uint64_t seen, bool hold);
 /*
  * Where one buffer is all that waits of an object: writes it by itself and waits; durable: so that it stands for an
  * fsync after it. False: there is more or nothing to write, or it failed; then nothing is known to be durable.

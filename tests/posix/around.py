@@ -1,13 +1,15 @@
 #!/usr/bin/python3
-"""around.py MOUNT: who writes a file anew goes around the kernel's pages, and nobody who has it open meanwhile sees anything else."""
+"""around.py MOUNT SECONDS: who writes a file anew goes around the kernel's pages, and nobody who has it open meanwhile sees anything else."""
 import errno
 import mmap
+import multiprocessing
 import os
 import random
 import sys
 import time
 
 path = f"{sys.argv[1]}/f"
+seconds = int(sys.argv[2])
 seed = int(os.environ.get("PENSTOCK_SEED", time.time_ns()))
 rng = random.Random(seed)
 print("# seed", seed)
@@ -101,3 +103,47 @@ with mmap.mmap(r2, 1 << 21, prot=mmap.PROT_READ) as m:
         assert m[at:at + len(data)] == data
 for fd in r, r2, w:
     os.close(fd)
+
+# Whoever reads what others are writing sees no hole that nobody made, and what was written stays.
+def write_some(fd, times):
+    n = 0
+    for _ in range(times):
+        n += os.write(fd, b"g" * rng.choice((10, 700, 4000, 9000)))
+    return n
+
+
+def read_on(end, growing):
+    """While it only grows: its last bytes, again and again. (Of a file that is cut meanwhile the kernel may show zeros.)"""
+    while time.monotonic() < end:
+        fd = os.open(path, os.O_RDONLY)
+        for _ in range(3):
+            data = os.pread(fd, 60000, max(os.fstat(fd).st_size - 30000, 0))
+            assert not growing or data.count(b"g") == len(data), f"{data.count(0)} of {len(data)} bytes read as zero"
+        os.close(fd)
+
+
+def with_readers(growing, work):
+    end = time.monotonic() + seconds
+    readers = [multiprocessing.Process(target=read_on, args=(end, growing)) for _ in range(2)]
+    for p in readers:
+        p.start()
+    while time.monotonic() < end:
+        work()
+    for p in readers:
+        p.join()
+        assert p.exitcode == 0, "a reader saw a hole"
+
+
+def write_anew():
+    fd = os.open(path, flags | os.O_TRUNC)
+    n = write_some(fd, rng.randrange(1, 5))
+    os.close(fd)
+    with open(path, "rb") as f:
+        assert f.read() == b"g" * n, "what was written is not there"
+
+
+for flags in os.O_WRONLY, os.O_RDWR:
+    fd = os.open(path, flags | os.O_TRUNC)
+    with_readers(True, lambda: write_some(fd, 10))
+    os.close(fd)
+    with_readers(False, write_anew)
