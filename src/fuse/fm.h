@@ -63,6 +63,12 @@ struct fm_open_hint {
  */
 struct fm_open_hint fm_node_open(struct fm_nodes *t, const struct pst_attr *a, enum fm_access access,
                                  uint64_t attr_ttl_ns);
+/*
+ * A handle that writes around the pages was closed; false: it is written to all the same, as others have it still. Who
+ * opens the object waits a moment for the release, which comes after the return of close(2). (May be wrong: then only
+ * that wait is.)
+ */
+void fm_node_closing(struct fm_nodes *t, uint64_t ino, bool closing);
 /* access and around: those of the open. */
 void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bool around);
 /*
@@ -73,14 +79,17 @@ void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change);
 /* Someone has it open for writing through this mount: its size in the store may be behind. */
 bool fm_node_writers(struct fm_nodes *t, uint64_t ino);
 /*
- * What a write would have to take away, if it is there: set-id bits by the attributes that came last; a capability
+ * What a write would have to take away, if it is there: set-id bits by the newest attributes; a capability
  * unless it was not there when it was last looked at, less than a second ago (the kernel asks before each write that
  * goes through its pages).
  */
 #define FM_SETID      1u
 #define FM_CAPABILITY 2u
 uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino);
-void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap);
+/* asked_ns: when, before it was looked at and found to have none. */
+void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, uint64_t asked_ns);
+/* One was set. */
+void fm_node_set_cap(struct fm_nodes *t, uint64_t ino);
 
 /* ---- open files (files.c): all thread-safe ---- */
 
@@ -91,6 +100,8 @@ struct fm_file {
     bool writable;
     bool around; /* the kernel's pages */
     enum fm_access access;
+    bool syncs;           /* each write of it is durable before its answer */
+    _Atomic bool closing; /* see fm_node_closing */
     _Atomic bool used;  /* a request came after the open */
     /*
      * Changes made by this handle, each counted before it is answered, and how many of them a durable close has
@@ -219,11 +230,11 @@ void fm_ops_lock(struct fuse_lowlevel_ops *ops);
 /* Ends file: flushes and (by the mount's durability) syncs. */
 int fm_file_close(struct fm *m, struct fm_file *file);
 /*
- * What a write takes from a file besides (privs.c): set-id bits, unless root writes, and the file's capability. For
- * writes through its pages the kernel sees to that. 0 or -errno: nothing may be written then.
+ * What a write takes from a file besides (privs.c): set-id bits, unless the writer has CAP_FSETID, and the file's
+ * capability. For writes through its pages the kernel sees to that. 0 or -errno: nothing may be written then.
  */
 #define FM_CAPABILITY_XATTR "security.capability"
-int fm_drop_privs(struct fm *m, uint64_t ino, uid_t uid);
+int fm_drop_privs(struct fm *m, uint64_t ino, bool setid);
 /* The owner's locks on the object go. */
 void fm_unlock_owner(struct fm *m, uint64_t ino, enum lk_kind kind, uint64_t owner);
 
@@ -245,6 +256,8 @@ void fm_loop_stop(struct fm_loop *l, int err);
  * start on, in place of libfuse's pointer; other operations may use it.
  */
 struct cl_mem **fm_mem(void);
+/* In op_write: the writer has no CAP_FSETID (only told of writes around the pages). */
+bool fm_write_kills_setid(void);
 /*
  * A request is to be answered on the descriptor that it was read from. By default that is the one of this thread;
  * whoever answers another's request says so before, and takes it back. Returns the one before.

@@ -67,6 +67,13 @@ struct cl_mem **fm_mem(void)
     return self ? &self->mem : NULL;
 }
 
+bool fm_write_kills_setid(void)
+{
+    const struct fuse_write_in *w = (const struct fuse_write_in *)(self->head + sizeof(struct fuse_in_header));
+
+    return w->write_flags & FUSE_WRITE_KILL_SUIDGID;
+}
+
 /* ---- what libfuse calls ---- */
 
 static ssize_t io_writev(int fd, struct iovec *iov, int count, void *user)

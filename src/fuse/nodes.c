@@ -6,6 +6,7 @@
 #define SHARDS     64u
 #define NOCAP_NS   NSEC_PER_SEC
 #define FIRST_SIZE 64u
+#define RELEASE_NS (100 * NSEC_PER_MSEC) /* of a file that was closed, the kernel says so a little later */
 
 struct node {
     struct node *next;
@@ -14,14 +15,18 @@ struct node {
     uint64_t seen_at_ns; /* when that became another version; 0: never */
     uint64_t pages;      /* version of the kernel's pages, at least; 0: unknown */
     uint64_t nocap_ns;   /* there was no security.capability at that time; 0: unknown */
+    uint64_t cap_ns;     /* it was set at that time, or before; 0: not here */
+    uint64_t newest;     /* version of the newest attributes that came, */
+    bool setid;          /* and whether they had set-id bits */
     uint32_t opens, writers;
     uint32_t through;        /* handles that use the kernel's pages */
     uint32_t around_writers; /* that go around them, and are no appends */
-    bool setid;              /* so were the attributes that came last */
+    uint32_t closing;        /* of those: that were closed, and not written to since */
 };
 
 struct shard {
     pthread_mutex_t lock;
+    pthread_cond_t released; /* a handle that wrote around the pages */
     struct node **bucket; /* size: a power of two */
     uint32_t size, count;
 };
@@ -46,6 +51,7 @@ struct fm_nodes *fm_nodes_new(bool exclusive)
     for (uint32_t i = 0; i < SHARDS; i++) {
         struct shard *s = &t->shard[i];
         pthread_mutex_init(&s->lock, NULL);
+        pthread_cond_init(&s->released, NULL);
         s->bucket = calloc(FIRST_SIZE, sizeof(struct node *));
         s->size = FIRST_SIZE;
         if (!s->bucket) {
@@ -69,6 +75,7 @@ void fm_nodes_free(struct fm_nodes *t)
             }
         free(s->bucket);
         pthread_mutex_destroy(&s->lock);
+        pthread_cond_destroy(&s->released);
     }
     free(t);
 }
@@ -134,6 +141,15 @@ static void drop(struct shard *s, uint64_t ino)
     free(n);
 }
 
+/* Answers come in any order: an old one says nothing of bits that were set since. */
+static void note_setid(struct node *n, const struct pst_attr *a)
+{
+    if (a->change < n->newest)
+        return;
+    n->newest = a->change;
+    n->setid = a->mode & (S_ISUID | S_ISGID);
+}
+
 void fm_node_seen(struct fm_nodes *t, const struct pst_attr *a, bool create)
 {
     struct shard *s = shard_of(t, a->ino);
@@ -143,7 +159,7 @@ void fm_node_seen(struct fm_nodes *t, const struct pst_attr *a, bool create)
     n = find(s, a->ino, create);
     if (!n)
         return;
-    n->setid = a->mode & (S_ISUID | S_ISGID);
+    note_setid(n, a);
     if (n->seen == a->change)
         return;
     n->seen_at_ns = n->seen ? now_ns() : 0;
@@ -168,6 +184,26 @@ static bool goes_around(const struct fm_nodes *t, const struct node *n, enum fm_
     return access == FM_APPENDS || n->around_writers || (access == FM_ONLY_WRITES && !n->through);
 }
 
+/*
+ * Lock held; released meanwhile. What only handles that were closed stand in the way of is about to be free: the kernel
+ * tells of the end of a close after its return. Or another process has the same handle open still. Returns the node.
+ */
+static struct node *wait_for_release(struct shard *s, uint64_t ino, struct node *n)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)RELEASE_NS;
+    until.tv_sec += until.tv_nsec / (long)NSEC_PER_SEC;
+    until.tv_nsec %= (long)NSEC_PER_SEC;
+    while (n && n->around_writers && n->closing == n->around_writers) {
+        if (pthread_cond_timedwait(&s->released, &s->lock, &until))
+            break;
+        n = find(s, ino, true); /* it may have been dropped */
+    }
+    return find(s, ino, true);
+}
+
 /* Does the handle keep others from using pages? */
 static bool writes_around(enum fm_access access, bool around)
 {
@@ -184,6 +220,8 @@ struct fm_open_hint fm_node_open(struct fm_nodes *t, const struct pst_attr *a, e
     scoped_lock(&s->lock);
 
     n = find(s, a->ino, true);
+    if (n && n->closing)
+        n = wait_for_release(s, a->ino, n);
     if (!n)
         return h;
     h.around = goes_around(t, n, access);
@@ -193,12 +231,27 @@ struct fm_open_hint fm_node_open(struct fm_nodes *t, const struct pst_attr *a, e
      * longer than an attribute's life, the kernel has no older one.
      */
     h.stale_attrs = n->seen != change || (n->seen_at_ns && now_ns() - n->seen_at_ns <= attr_ttl_ns);
-    n->setid = a->mode & (S_ISUID | S_ISGID);
+    note_setid(n, a);
     n->opens++;
     n->writers += access != FM_READS;
     n->through += !h.around;
     n->around_writers += writes_around(access, h.around);
     return h;
+}
+
+void fm_node_closing(struct fm_nodes *t, uint64_t ino, bool closing)
+{
+    struct shard *s = shard_of(t, ino);
+    struct node *n;
+    scoped_lock(&s->lock);
+
+    n = find(s, ino, false);
+    if (!n)
+        return;
+    if (closing)
+        n->closing++;
+    else
+        n->closing -= n->closing > 0;
 }
 
 void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bool around)
@@ -213,7 +266,10 @@ void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bo
     n->opens--;
     n->writers -= access != FM_READS && n->writers;
     n->through -= !around && n->through;
-    n->around_writers -= writes_around(access, around) && n->around_writers;
+    if (writes_around(access, around)) {
+        n->around_writers -= n->around_writers > 0;
+        pthread_cond_broadcast(&s->released);
+    }
     if (around && access != FM_READS)
         n->pages = 0; /* an open under way may have been told of the version before what it wrote */
 }
@@ -251,13 +307,26 @@ uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino)
     return (n->setid ? FM_SETID : 0) | (n->nocap_ns && now_ns() - n->nocap_ns < NOCAP_NS ? 0 : FM_CAPABILITY);
 }
 
-void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, bool nocap)
+void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, uint64_t asked_ns)
 {
     struct shard *s = shard_of(t, ino);
     struct node *n;
     scoped_lock(&s->lock);
 
     n = find(s, ino, false);
-    if (n)
-        n->nocap_ns = nocap ? now_ns() : 0;
+    if (n && asked_ns > n->cap_ns)
+        n->nocap_ns = asked_ns;
+}
+
+void fm_node_set_cap(struct fm_nodes *t, uint64_t ino)
+{
+    struct shard *s = shard_of(t, ino);
+    struct node *n;
+    scoped_lock(&s->lock);
+
+    n = find(s, ino, false);
+    if (!n)
+        return;
+    n->cap_ns = now_ns();
+    n->nocap_ns = 0;
 }

@@ -157,7 +157,7 @@ static void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
     r = pst_store_setxattr(m->cont, &c.ctx, ino, name, value, size, (uint32_t)flags);
     fm_change_end(req, &c);
     if (!strcmp(name, FM_CAPABILITY_XATTR))
-        fm_node_set_nocap(m->nodes, ino, false);
+        fm_node_set_cap(m->nodes, ino);
     fm_reply_err(req, fm_stale(r));
 }
 
@@ -176,6 +176,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 {
     struct fm *m = fm_of(req);
     bool capability = !strcmp(name, FM_CAPABILITY_XATTR);
+    uint64_t asked_ns = now_ns();
     struct pst_cred cred;
     struct pst_ctx ctx = fm_ctx(&cred);
     cleanup_free char *buf = NULL;
@@ -196,8 +197,8 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
     }
     fm_cred(req, &cred);
     r = pst_store_getxattr(m->cont, &ctx, ino, name, buf, size);
-    if (capability)
-        fm_node_set_nocap(m->nodes, ino, r == -ENODATA);
+    if (capability && r == -ENODATA)
+        fm_node_set_nocap(m->nodes, ino, asked_ns);
     reply_xattr(req, r, buf, size);
 }
 

@@ -47,6 +47,7 @@ static int opened(struct fm *m, struct cl_file *f, const struct pst_attr *a, str
         cl_close(f);
         return r;
     }
+    file->syncs = fi->flags & O_DSYNC;
     file->access = access_of(fi->flags, a);
     hint = fm_node_open(m->nodes, a, file->access, m->attr_ttl_ns);
     file->around = hint.around;
@@ -88,6 +89,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
+    uint64_t asked_ns = now_ns();
     struct fuse_entry_param e;
     struct pst_cred cred;
     struct cl_file *f;
@@ -104,10 +106,23 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     }
     /* A file that was just made has no capability to take away at a write. */
     if (a.size == 0 && a.nlink == 1 && a.btime_ns == a.ctime_ns)
-        fm_node_set_nocap(m->nodes, a.ino, true);
+        fm_node_set_nocap(m->nodes, a.ino, asked_ns);
     fm_entry(m, &a, &e);
     if (fuse_reply_create(req, &e, fi))
         fm_file_close(m, fm_files_take(m->files, fi->fh));
+}
+
+/* It is being closed, by one who has it open. */
+static void closing(struct fm *m, struct fm_file *file)
+{
+    if (file->around && file->writable && file->access != FM_APPENDS && !atomic_exchange(&file->closing, true))
+        fm_node_closing(m->nodes, file->ino, true);
+}
+
+static void still_open(struct fm *m, struct fm_file *file)
+{
+    if (atomic_load(&file->closing) && atomic_exchange(&file->closing, false))
+        fm_node_closing(m->nodes, file->ino, false);
 }
 
 int fm_file_close(struct fm *m, struct fm_file *file)
@@ -120,6 +135,7 @@ int fm_file_close(struct fm *m, struct fm_file *file)
         r = cl_close(file->f);
         fm_node_pages(m->nodes, file->ino, file->change);
         fm_node_release(m->nodes, file->ino, file->access, file->around);
+        still_open(m, file); /* of the closing ones it is none any more, either */
     }
     free(file);
     return r;
@@ -143,7 +159,7 @@ static struct fm_file *adopt(struct fm *m, uint64_t ino, uint64_t fh)
         return NULL;
     }
     *file = (struct fm_file){.f = f, .ino = ino, .change = a.change, .adopted = true};
-    fm_node_open(m->nodes, &a, FM_READS, m->attr_ttl_ns);
+    file->around = fm_node_open(m->nodes, &a, FM_READS, m->attr_ttl_ns).around;
     kept = fm_files_adopt(m->files, fh, file);
     if (kept != file) {
         file->change = 0; /* says nothing about the kernel's pages */
@@ -192,6 +208,13 @@ static bool appends(const struct fm *m, const struct fuse_file_info *fi)
     return (fi->flags & O_APPEND) && !fi->writepage && !m->exclusive;
 }
 
+static int64_t synced(struct cl_file *f, int64_t n)
+{
+    int r = cl_fsync(f);
+
+    return r ? r : n;
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
@@ -205,11 +228,15 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
         n = -EIO;
     else if (off < 0)
         n = -EINVAL;
-    else if (around)
-        n = fm_drop_privs(m, ino, fuse_req_ctx(req)->uid);
+    else if (around) {
+        still_open(m, file);
+        n = fm_drop_privs(m, ino, fm_write_kills_setid());
+    }
     if (n == 0)
         n = appends(m, fi) ? cl_append(file->f, (*mem)->data, size)
                            : cl_pwrite_mem(file->f, mem, size, (uint64_t)off);
+    if (n > 0 && around && (fi->flags & O_DSYNC) && !file->syncs) /* RWF_DSYNC: the kernel does it for its pages only */
+        n = synced(file->f, n);
     if (file)
         atomic_fetch_add(&file->changes, 1);
     if (n < 0)
@@ -239,6 +266,8 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
             atomic_store(&file->durable, changes);
     } else if (file->writable)
         r = cl_flush(file->f);
+    if (file)
+        closing(m, file);
     fm_reply_err(req, r);
 }
 

@@ -35,6 +35,7 @@ static int drop_setid(struct fm *m, uint64_t ino)
 
 static int drop_capability(struct fm *m, uint64_t ino)
 {
+    uint64_t asked_ns = now_ns();
     struct pst_ctx ctx;
     int64_t r;
 
@@ -45,16 +46,16 @@ static int drop_capability(struct fm *m, uint64_t ino)
     cl_ctx_end(m->cl, &ctx);
     if (r < 0 && r != -ENODATA)
         return (int)r;
-    fm_node_set_nocap(m->nodes, ino, true);
+    fm_node_set_nocap(m->nodes, ino, asked_ns);
     return 0;
 }
 
-int fm_drop_privs(struct fm *m, uint64_t ino, uid_t uid)
+int fm_drop_privs(struct fm *m, uint64_t ino, bool setid)
 {
     uint32_t maybe = fm_node_privs(m->nodes, ino);
     int r = 0;
 
-    if ((maybe & FM_SETID) && uid)
+    if ((maybe & FM_SETID) && setid)
         r = drop_setid(m, ino);
     if (!r && (maybe & FM_CAPABILITY))
         r = drop_capability(m, ino);

@@ -1,6 +1,8 @@
 """Steps of ops_compare.py: attributes, and what users may do."""
 import os
 import stat
+import subprocess
+import sys
 import time
 
 from ops_base import as_user, attempt, read, st, step, write
@@ -54,6 +56,12 @@ def a_write_takes_rights_away(d):
             os.write(fd, b"2")
             os.close(fd)
             out += [st(f)[0], attempt(os.getxattr, f, "security.capability"), read(f)]
+        code = f"import os; os.write(os.open('{f}', {flags}), b'3')"  # root, but as containers have it
+        subprocess.run(["setpriv", "--bounding-set", "-fsetid", "--inh-caps", "-fsetid", sys.executable, "-c", code], check=True)
+        out.append(st(f)[0])
+        write(f, b"")  # empty: who only writes goes around the pages
+        os.chmod(f, 0o4777)
+        out += [as_user(1000, [], lambda: write(f, b"new", flags=flags)), st(f)[0]]
     return out
 
 

@@ -175,6 +175,30 @@ static void all_writers_of_an_exclusive_store_use_pages(void **state)
     fm_nodes_free(t);
 }
 
+static void *release_soon(void *arg)
+{
+    usleep(5000);
+    fm_node_release(arg, 5, FM_ONLY_WRITES, true);
+    fm_node_closing(arg, 5, false);
+    return NULL;
+}
+
+static void who_opens_what_was_just_closed_waits_for_its_release(void **state)
+{
+    struct fm_nodes *t = fm_nodes_new(false);
+    pthread_t id;
+
+    (void)state;
+    assert_true(around(t, FM_ONLY_WRITES));
+    fm_node_closing(t, 5, true);
+    assert_true(around(t, FM_READS)); /* the release does not come: another process has the handle still */
+    assert_int_equal(pthread_create(&id, NULL, release_soon, t), 0);
+    assert_false(around(t, FM_READS));
+    pthread_join(id, NULL);
+    assert_false(around(t, FM_WRITES));
+    fm_nodes_free(t);
+}
+
 static void pages_from_before_a_write_around_them_are_bad(void **state)
 {
     struct fm_nodes *t = fm_nodes_new(false);
@@ -189,22 +213,31 @@ static void pages_from_before_a_write_around_them_are_bad(void **state)
     fm_nodes_free(t);
 }
 
-static void rights_to_take_away_are_known_by_what_came_last(void **state)
+static void rights_to_take_away_are_known_by_the_newest_answers(void **state)
 {
     struct pst_attr a = {.ino = 5, .change = 10, .mode = 0104755};
     struct fm_nodes *t = fm_nodes_new(false);
+    uint64_t asked;
 
     (void)state;
     assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY); /* unknown */
     fm_node_open(t, &a, FM_ONLY_WRITES, TTL);
-    fm_node_set_nocap(t, 5, true);
+    fm_node_set_nocap(t, 5, now_ns());
     assert_int_equal(fm_node_privs(t, 5), FM_SETID);
     a.mode = 0100755;
     fm_node_seen(t, &a, false);
     assert_int_equal(fm_node_privs(t, 5), 0);
     a.mode = 0102755;
+    a.change = 12;
     fm_node_seen(t, &a, false);
-    fm_node_set_nocap(t, 5, false);
+    asked = now_ns();
+    fm_node_set_cap(t, 5);
+    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY);
+    a.mode = 0100755; /* answers from before */
+    a.change = 11;
+    fm_node_seen(t, &a, false);
+    fm_node_open(t, &a, FM_READS, TTL);
+    fm_node_set_nocap(t, 5, asked);
     assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY);
     fm_nodes_free(t);
 }
@@ -225,7 +258,7 @@ static void writers_are_counted_and_forgetting_waits_for_them(void **state)
     fm_node_release(t, 7, FM_READS, false);
     for (uint64_t ino = 1; ino <= 20000; ino++)
         fm_node_forget(t, ino);
-    fm_node_set_nocap(t, 7, true);
+    fm_node_set_nocap(t, 7, now_ns());
     assert_true(fm_node_privs(t, 7) & FM_CAPABILITY); /* gone */
     fm_nodes_free(t);
 }
@@ -258,8 +291,9 @@ int main(void)
         cmocka_unit_test(nobody_uses_pages_of_what_is_written_around_them),
         cmocka_unit_test(who_uses_pages_keeps_writers_from_going_around_them),
         cmocka_unit_test(all_writers_of_an_exclusive_store_use_pages),
+        cmocka_unit_test(who_opens_what_was_just_closed_waits_for_its_release),
         cmocka_unit_test(pages_from_before_a_write_around_them_are_bad),
-        cmocka_unit_test(rights_to_take_away_are_known_by_what_came_last),
+        cmocka_unit_test(rights_to_take_away_are_known_by_the_newest_answers),
         cmocka_unit_test(writers_are_counted_and_forgetting_waits_for_them),
         cmocka_unit_test(errors_are_converted_by_the_table),
     };
