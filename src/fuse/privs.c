@@ -5,14 +5,9 @@
  */
 #include "fm.h"
 
-#include <errno.h>
-#include <sys/stat.h>
+#include "store/perm.h"
 
-/* S_ISGID without group execute is not a set-id bit but mandatory locking: it stays. */
-static uint32_t setid_bits(uint32_t mode)
-{
-    return mode & (S_ISUID | (mode & S_IXGRP ? S_ISGID : 0u));
-}
+#include <errno.h>
 
 static int drop_setid(struct fm *m, uint64_t ino)
 {
@@ -21,8 +16,8 @@ static int drop_setid(struct fm *m, uint64_t ino)
 
     if (r)
         return r;
-    if (setid_bits(a.mode)) {
-        in = (struct pst_attr){.mode = a.mode & 07777 & ~setid_bits(a.mode)};
+    if (a.mode & pst_perm_setid(a.mode)) {
+        in = (struct pst_attr){.mode = a.mode & 07777 & ~pst_perm_setid(a.mode)};
         r = cl_setattr(m->cl, NULL, ino, PST_SET_MODE, &in, &a);
         if (r)
             return r;
@@ -38,20 +33,18 @@ static int drop_capability(struct fm *m, uint64_t ino)
 {
     uint64_t asked_ns = now_ns();
     struct pst_ctx ctx;
-    int64_t r;
+    int64_t had;
+    int r = 0;
 
     cl_ctx_begin(m->cl, NULL, &ctx);
-    r = pst_store_getxattr(m->cont, &ctx, ino, FM_CAPABILITY_XATTR, NULL, 0);
-    if (r < 0 && r != -ENODATA) {
-        cl_ctx_end(m->cl, &ctx);
-        return 0;
-    }
-    if (r >= 0)
+    had = pst_store_getxattr(m->cont, &ctx, ino, FM_CAPABILITY_XATTR, NULL, 0);
+    if (had >= 0)
         r = pst_store_removexattr(m->cont, &ctx, ino, FM_CAPABILITY_XATTR);
     cl_ctx_end(m->cl, &ctx);
-    if (r < 0 && r != -ENODATA)
-        return (int)r;
-    fm_node_set_nocap(m->nodes, ino, asked_ns);
+    if (r && r != -ENODATA)
+        return r;
+    if (had >= 0 || had == -ENODATA)
+        fm_node_set_nocap(m->nodes, ino, asked_ns);
     return 0;
 }
 

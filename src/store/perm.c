@@ -42,8 +42,7 @@ int pst_perm_remove(const struct pst_cred *cred, const struct pst_attr *dir, con
     return 0;
 }
 
-/* A file's data or owner changes: set-id bits must not outlive the change (POSIX chown, write). */
-static uint32_t setid_bits(uint32_t mode)
+uint32_t pst_perm_setid(uint32_t mode)
 {
     /* S_ISGID without group execute is not a set-id bit but mandatory locking: it stays. */
     return S_ISDIR(mode) ? 0 : S_ISUID | ((mode & S_IXGRP) ? S_ISGID : 0u);
@@ -66,11 +65,11 @@ int pst_perm_setattr(const struct pst_cred *cred, const struct pst_attr *a, uint
     if ((mask & PST_SET_GID) && !root && (!owner || (in->gid != a->gid && !pst_cred_in_group(cred, in->gid))))
         return -EPERM;
     if ((mask & (PST_SET_UID | PST_SET_GID)) && cred)
-        clear |= setid_bits(a->mode);
+        clear |= pst_perm_setid(a->mode);
     if ((mask & PST_SET_SIZE) && pst_perm_access(cred, a, W_OK))
         return -EACCES;
     if ((mask & PST_SET_SIZE) && !root)
-        clear |= setid_bits(a->mode);
+        clear |= pst_perm_setid(a->mode);
     if ((mask & (PST_SET_ATIME | PST_SET_MTIME)) && !owner)
         return -EPERM;
     if ((mask & (PST_SET_ATIME_NOW | PST_SET_MTIME_NOW)) && !owner && pst_perm_access(cred, a, W_OK))

@@ -9,6 +9,8 @@ bool pst_cred_in_group(const struct pst_cred *cred, uint32_t gid);
 int pst_perm_access(const struct pst_cred *cred, const struct pst_attr *a, int want);
 /* May cred remove (or rename away) an entry whose object is `child` from `dir`? W_OK | X_OK and the sticky rule. */
 int pst_perm_remove(const struct pst_cred *cred, const struct pst_attr *dir, const struct pst_attr *child);
+/* The bits of a mode that must not outlive a change of the file's data or owner (POSIX chown, write): set-id. */
+uint32_t pst_perm_setid(uint32_t mode);
 /*
  * May cred make this setattr? 0, -EPERM, or -EACCES. *ret_mode_clear: mode bits to clear with it (S_ISUID, S_ISGID on
  * chown, on write by others, on chmod outside the group), as POSIX chown and chmod say.
