@@ -248,8 +248,9 @@ int fab_msg_flush_credits(struct fab_conn *c);
 int fab_rma_post(struct fab_conn *c, struct fab_rma *r);
 void fab_rma_done(struct fab_rma *r, int err);
 
-/* shard.c: puts a descriptor under those that end a sleep. */
+/* shard.c: puts a descriptor under those that end a sleep, and takes it out. */
 int fab_watch(struct fab_shard *s, int fd);
+int fab_unwatch(struct fab_shard *s, int fd);
 
 /* progress.c: at most max completions; the number, or -errno. */
 int fab_cq_events(struct fab_shard *s, int max);

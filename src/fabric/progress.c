@@ -162,7 +162,7 @@ static void count_idle(struct fab_shard *s, bool idle, uint64_t now)
     if (s->idle_wakes < IDLE_WAKES || s->eq_fd == s->cq_fd || s->eq_muted_ns)
         return;
     s->idle_wakes = 0;
-    if (is_readable(s, s->eq_fd) && !epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->eq_fd, NULL))
+    if (is_readable(s, s->eq_fd) && !fab_unwatch(s, s->eq_fd))
         s->eq_muted_ns = now + EQ_MUTE_NS;
 }
 

@@ -50,6 +50,11 @@ int fab_watch(struct fab_shard *s, int fd)
     return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
+int fab_unwatch(struct fab_shard *s, int fd)
+{
+    return epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, fd, NULL) ? -errno : 0;
+}
+
 static int descriptors(struct fab_shard *s)
 {
     int r;

@@ -308,6 +308,7 @@ int filter_cache(struct pst_store *next, uint64_t bytes, uint64_t ahead, struct 
         return r;
     }
     c->ahead_max = ahead;
+    c->age_ns = CACHE_AGE_NS;
     filter_init(&c->f, "cache", next);
     c->f.ops.close = c_close;
     c->f.ops.cont_open = c_cont_open;

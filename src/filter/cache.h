@@ -91,6 +91,7 @@ struct cache {
     uint8_t *mem;
     uint32_t nblocks;
     uint64_t ahead_max; /* bytes of a reader; 0: none */
+    uint64_t age_ns;    /* CACHE_AGE_NS; tests have another */
 
     pthread_mutex_t lock;
     struct pol pol;

