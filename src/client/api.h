@@ -24,7 +24,11 @@ struct pst_file {
     pthread_mutex_t lock;
     pthread_cond_t idle;
     uint32_t busy; /* asynchronous operations under way */
+    atomic_bool setid; /* bits that a write takes away may be there */
 };
+
+/* Before a write: takes them away, as write(2) does of who is not root. 0 or -errno. */
+int api_take_setid(struct pst_file *f);
 
 /*
  * Keeps "CALL OBJECT: reason" as the thread's last error and returns err. object may be NULL. A result >= 0 is passed

@@ -263,6 +263,8 @@ static int begin(const char *call, struct pst_file *f, int kind, const struct io
     if (!a)
         return (int)api_result(call, NULL, -EAGAIN);
     r = parts_copy(a, iov, iovcnt, &len);
+    if (r == 0 && kind == PST_AIO_WRITE && len)
+        r = api_take_setid(f);
     if (r < 0) {
         aio_untake(a);
         return (int)api_result(call, NULL, r);

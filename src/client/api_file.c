@@ -1,6 +1,8 @@
 /* Calls on open files. */
 #include "api.h"
 
+#include "store/perm.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,10 +31,11 @@ static int openable(uint32_t mode, bool exclusive)
     return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? -EISDIR : S_ISLNK(mode) ? -ELOOP : -ENXIO;
 }
 
-static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mode_t mode, struct cl_file **ret)
+static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mode_t mode, struct cl_file **ret,
+                     struct pst_attr *ret_attr)
 {
     return cl_create(fs->k->c, &fs->k->cred, w->parent, w->walk[0] ? w->walk : NULL, w->name, mode & 07777, flags, ret,
-                     NULL);
+                     ret_attr);
 }
 
 /*
@@ -40,7 +43,7 @@ static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mo
  * link to follow, or a file in a directory that may not be written, or there is a link on the way; a look tells.
  */
 static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
-                           int *ret_result)
+                           struct pst_attr *ret_attr, int *ret_result)
 {
     bool exclusive = flags & O_EXCL;
     struct api_where w;
@@ -54,7 +57,7 @@ static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_
         r = 0;
     }
     if (r == 0)
-        r = create_at(fs, &w, flags, mode, ret);
+        r = create_at(fs, &w, flags, mode, ret, ret_attr);
     *ret_result = r;
     return r == 0 || r == -ECHILD || (exclusive && !api_walk_needed(r));
 }
@@ -69,14 +72,15 @@ static int look(struct pst_fs *fs, const char *path, bool follow, bool create, b
     return api_look(fs, path, follow, &ret->attr);
 }
 
-static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret)
+static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
+                     struct pst_attr *ret_attr)
 {
     bool create = flags & O_CREAT, exclusive = create && flags & O_EXCL;
     bool follow = !(flags & O_NOFOLLOW) && !exclusive;
     struct api_where w;
     int r;
 
-    if (create && create_at_once(fs, path, flags, mode, ret, &r))
+    if (create && create_at_once(fs, path, flags, mode, ret, ret_attr, &r))
         return r;
     /* A file may go or come between the look and the call: look again then, a few times. */
     for (int tries = 0; tries < 8; tries++) {
@@ -87,8 +91,8 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
             r = openable(w.attr.mode, exclusive);
         if (r < 0)
             return r;
-        r = w.exists ? cl_open(fs->k->c, &fs->k->cred, w.attr.ino, flags, ret, NULL)
-                     : create_at(fs, &w, flags, mode, ret);
+        r = w.exists ? cl_open(fs->k->c, &fs->k->cred, w.attr.ino, flags, ret, ret_attr)
+                     : create_at(fs, &w, flags, mode, ret, ret_attr);
         if (r != -ENOENT || !w.exists)
             return r;
     }
@@ -98,17 +102,19 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
 int pst_open(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct pst_file **ret_file)
 {
     struct pst_file *f;
+    struct pst_attr a;
     int r;
 
     if (!fs || !path || !ret_file || flags & ~OPEN_FLAGS || (flags & O_ACCMODE) == O_ACCMODE)
         return (int)api_result("pst_open", path, -EINVAL);
     f = calloc(1, sizeof *f);
-    r = f ? open_path(fs, path, flags, mode, &f->f) : -ENOMEM;
+    r = f ? open_path(fs, path, flags, mode, &f->f, &a) : -ENOMEM;
     if (r < 0) {
         free(f);
         return (int)api_result("pst_open", path, r);
     }
     f->k = fs->k;
+    atomic_init(&f->setid, fs->k->cred.uid != 0 && (flags & O_ACCMODE) != O_RDONLY && a.mode & pst_perm_setid(a.mode));
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->idle, NULL);
     *ret_file = f;
@@ -143,11 +149,31 @@ int64_t pst_pread(struct pst_file *file, void *ret_buf, size_t size, uint64_t of
     return result("pst_pread", file, cl_pread(file->f, ret_buf, size, offset));
 }
 
+int api_take_setid(struct pst_file *f)
+{
+    static const struct pst_attr none;
+    int r;
+
+    if (!atomic_load(&f->setid))
+        return 0;
+    r = cl_setattr(f->k->c, &f->k->cred, cl_file_ino(f->f), PST_SET_NO_SETID, &none, NULL);
+    if (r == 0)
+        atomic_store(&f->setid, false);
+    return r;
+}
+
+static int64_t write_one(struct pst_file *f, const void *buf, size_t size, uint64_t offset)
+{
+    int r = size ? api_take_setid(f) : 0;
+
+    return r < 0 ? r : cl_pwrite(f->f, buf, size, offset);
+}
+
 int64_t pst_pwrite(struct pst_file *file, const void *buf, size_t size, uint64_t offset)
 {
     if (!file || (!buf && size))
         return api_result("pst_pwrite", NULL, -EINVAL);
-    return result("pst_pwrite", file, cl_pwrite(file->f, buf, size, offset));
+    return result("pst_pwrite", file, write_one(file, buf, size, offset));
 }
 
 static bool iov_ok(const struct iovec *iov, int iovcnt)
@@ -188,7 +214,7 @@ int64_t pst_pwritev(struct pst_file *file, const struct iovec *iov, int iovcnt, 
     if (!file || !iov_ok(iov, iovcnt))
         return api_result("pst_pwritev", NULL, -EINVAL);
     for (int i = 0; i < iovcnt; i++) {
-        int64_t r = cl_pwrite(file->f, iov[i].iov_base, iov[i].iov_len, offset + (uint64_t)sum);
+        int64_t r = write_one(file, iov[i].iov_base, iov[i].iov_len, offset + (uint64_t)sum);
         if (r < 0)
             return sum ? sum : result("pst_pwritev", file, r);
         sum += r;
@@ -198,9 +224,12 @@ int64_t pst_pwritev(struct pst_file *file, const struct iovec *iov, int iovcnt, 
 
 int64_t pst_append(struct pst_file *file, const void *buf, size_t size, uint64_t *ret_offset)
 {
+    int r;
+
     if (!file || (!buf && size))
         return api_result("pst_append", NULL, -EINVAL);
-    return result("pst_append", file, cl_append_at(file->f, buf, size, ret_offset));
+    r = size ? api_take_setid(file) : 0;
+    return result("pst_append", file, r < 0 ? r : cl_append_at(file->f, buf, size, ret_offset));
 }
 
 int pst_flush(struct pst_file *file)
@@ -268,9 +297,12 @@ int pst_futimens(struct pst_file *file, const struct timespec *times)
 
 int pst_fallocate(struct pst_file *file, int mode, uint64_t offset, uint64_t size)
 {
+    int r;
+
     if (!file)
         return (int)api_result("pst_fallocate", NULL, -EINVAL);
-    return (int)result("pst_fallocate", file, cl_fallocate(file->f, mode, offset, size));
+    r = api_take_setid(file);
+    return (int)result("pst_fallocate", file, r < 0 ? r : cl_fallocate(file->f, mode, offset, size));
 }
 
 int64_t pst_seek(struct pst_file *file, uint64_t offset, int whence)

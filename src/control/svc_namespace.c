@@ -79,7 +79,7 @@ static int ns_setattr(struct ctl_req *q, const void *in_, void *out)
         set.atime_ns = in->attr->atime_ns;
         set.mtime_ns = in->attr->mtime_ns;
         set.ctime_ns = in->attr->ctime_ns;
-    } else if (in->mask & ~(PST_SET_ATIME_NOW | PST_SET_MTIME_NOW)) {
+    } else if (in->mask & ~(PST_SET_ATIME_NOW | PST_SET_MTIME_NOW | PST_SET_NO_SETID)) {
         return ctl_fail(q, -EINVAL, "no attr for the fields of the mask");
     }
     if (in->mask & PST_SET_SIZE)

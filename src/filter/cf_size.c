@@ -153,11 +153,9 @@ static int cf_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t in
     if (!r)
         r = cut_within(cf, c, ino, in->size, &ctx->id);
     mask &= ~PST_SET_SIZE;
-    if (clear && !(mask & PST_SET_MODE)) {
-        mask |= PST_SET_MODE;
-        other.mode = a.mode;
-    }
     other.mode &= ~clear;
+    if (clear && !(mask & PST_SET_MODE))
+        mask |= PST_SET_NO_SETID;
     if (!r)
         r = mask ? pst_store_setattr(c->next, &trusted, ino, mask, &other, ret)
                  : pst_store_getattr(c->next, &trusted, ino, ret);

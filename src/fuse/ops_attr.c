@@ -102,6 +102,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
         /* With a size a mode only takes set-id bits away, and the store does so itself. */
         mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;
         trusted = drops_setid(m, &cred, ino, mask, &in);
+        mask = trusted ? PST_SET_NO_SETID : mask;
     }
     r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
     if (changed)

@@ -11,14 +11,14 @@
 
 static int drop_setid(struct fm *m, uint64_t ino)
 {
-    struct pst_attr a, in;
+    static const struct pst_attr none;
+    struct pst_attr a;
     int r = cl_getattr(m->cl, NULL, ino, &a);
 
     if (r)
         return r;
     if (a.mode & pst_perm_setid(a.mode)) {
-        in = (struct pst_attr){.mode = a.mode & 07777 & ~pst_perm_setid(a.mode)};
-        r = cl_setattr(m->cl, NULL, ino, PST_SET_MODE, &in, &a);
+        r = cl_setattr(m->cl, NULL, ino, PST_SET_NO_SETID, &none, &a);
         if (r)
             return r;
         /* Before the bytes come: what the kernel remembers of the mode would let the changed program run with it. */

@@ -70,6 +70,10 @@ int pst_perm_setattr(const struct pst_cred *cred, const struct pst_attr *a, uint
         return -EACCES;
     if ((mask & PST_SET_SIZE) && !root)
         clear |= pst_perm_setid(a->mode);
+    if ((mask & PST_SET_NO_SETID) && !owner && pst_perm_access(cred, a, W_OK))
+        return -EACCES;
+    if (mask & PST_SET_NO_SETID)
+        clear |= pst_perm_setid(a->mode);
     if ((mask & (PST_SET_ATIME | PST_SET_MTIME)) && !owner)
         return -EPERM;
     if ((mask & (PST_SET_ATIME_NOW | PST_SET_MTIME_NOW)) && !owner && pst_perm_access(cred, a, W_OK))

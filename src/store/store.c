@@ -272,8 +272,7 @@ int pst_store_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t in
                       const struct pst_attr *in, struct pst_attr *ret)
 {
     CHECK(ctx_check(ctx));
-    if (mask & ~(PST_SET_MODE | PST_SET_UID | PST_SET_GID | PST_SET_SIZE | PST_SET_ATIME | PST_SET_MTIME |
-                 PST_SET_ATIME_NOW | PST_SET_MTIME_NOW | PST_SET_CTIME))
+    if (mask & ~PST_SET_ALL)
         return -EINVAL;
     if ((mask & PST_SET_SIZE) && in->size > PST_FILE_MAX)
         return -EFBIG;

@@ -458,6 +458,68 @@ static void given_and_copied_writes_are_what_is_read(void **state)
     assert_int_equal(pst_close(f), 0);
 }
 
+static void write_vector(struct pst_file *f)
+{
+    struct iovec v = {"x", 1};
+
+    assert_int_equal(pst_pwritev(f, &v, 1, 0), 1);
+}
+
+static void write_plain(struct pst_file *f)
+{
+    assert_int_equal(pst_pwrite(f, "x", 1, 0), 1);
+}
+
+static void write_append(struct pst_file *f)
+{
+    assert_int_equal(pst_append(f, "x", 1, NULL), 1);
+}
+
+static void write_later(struct pst_file *f)
+{
+    struct pst_fs fs = {.k = f->k};
+    struct iovec v = {"x", 1};
+    struct pst_event e;
+    struct pst_eq *eq;
+
+    assert_int_equal(pst_eq_create(&fs, 1, &eq), 0);
+    assert_int_equal(pst_aio_write(f, &v, 1, 0, eq, NULL), 0);
+    assert_int_equal(pst_eq_poll(eq, &e, 1, -1), 1);
+    assert_int_equal(e.result, 1);
+    pst_eq_destroy(eq);
+}
+
+static void a_write_of_who_is_not_root_takes_set_id_bits_away(void **state)
+{
+    static void (*const ways[])(struct pst_file *) = {write_plain, write_vector, write_append, write_later};
+    struct pst_fs *fs = *state;
+    struct pst_cred root = fs->k->cred;
+    struct pst_file *f;
+    struct stat st;
+
+    api_put(fs, "/f", "text");
+    fs->k->cred = (struct pst_cred){0};
+    assert_int_equal(pst_chown(fs, "/f", 1000, 1000, 0), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        assert_int_equal(pst_chmod(fs, "/f", 06757), 0);
+        fs->k->cred = (struct pst_cred){.uid = 2000, .gid = 2000};
+        assert_int_equal(pst_open(fs, "/f", O_RDWR, 0, &f), 0);
+        assert_int_equal(pst_pwrite(f, "", 0, 0), 0);
+        assert_int_equal(pst_fstat(f, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 06757);
+        ways[i](f);
+        assert_int_equal(pst_fstat(f, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0757);
+        assert_int_equal(pst_close(f), 0);
+        fs->k->cred = (struct pst_cred){0};
+    }
+    assert_int_equal(pst_chmod(fs, "/f", 06757), 0);
+    api_put(fs, "/f", "root's");
+    assert_int_equal(pst_stat(fs, "/f", &st), 0);
+    assert_int_equal(st.st_mode & 07777, 06757);
+    fs->k->cred = root;
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, api_setup, api_teardown)
 
 int main(void)
@@ -477,6 +539,7 @@ int main(void)
         cmocka_unit_test(operations_that_wait_for_room_can_be_cancelled),
         T(given_memory_is_sent_as_it_is),
         T(given_and_copied_writes_are_what_is_read),
+        T(a_write_of_who_is_not_root_takes_set_id_bits_away),
         T(registered_memory_is_checked),
         cmocka_unit_test(unusable_urls_and_options_are_refused),
     };

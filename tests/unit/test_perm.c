@@ -64,6 +64,24 @@ static void setattr_follows_ownership(void **state)
     assert_int_equal(pst_perm_setattr(&eve, &a, PST_SET_MTIME_NOW, &in, &clear), -EACCES);
     assert_int_equal(pst_perm_setattr(&alice, &a, PST_SET_CTIME, &in, &clear), -EPERM);
     assert_int_equal(pst_perm_setattr(NULL, &a, PST_SET_CTIME, &in, &clear), 0);
+    assert_int_equal(clear, 0);
+}
+
+static void who_may_write_may_take_set_id_bits_away(void **state)
+{
+    struct pst_attr a = {.mode = S_IFREG | S_ISUID | S_ISGID | 0755, .uid = 1000, .gid = 1000};
+    uint32_t clear = 0;
+    (void)state;
+    assert_int_equal(pst_perm_setattr(&eve, &a, PST_SET_NO_SETID, &a, &clear), -EACCES);
+    a.mode |= S_IWOTH;
+    assert_int_equal(pst_perm_setattr(&eve, &a, PST_SET_NO_SETID, &a, &clear), 0);
+    assert_int_equal(clear, S_ISUID | S_ISGID);
+    a.mode = S_IFREG | S_ISUID | S_ISGID | 0444; /* no write permission: its owner could give himself that */
+    assert_int_equal(pst_perm_setattr(&alice, &a, PST_SET_NO_SETID, &a, &clear), 0);
+    assert_int_equal(clear, S_ISUID); /* without group execute it is mandatory locking */
+    a.mode = S_IFDIR | S_ISGID | 0777;
+    assert_int_equal(pst_perm_setattr(NULL, &a, PST_SET_NO_SETID, &a, &clear), 0);
+    assert_int_equal(clear, 0);
 }
 
 static void names_and_labels(void **state)
@@ -91,6 +109,7 @@ int main(void)
         cmocka_unit_test(root_executes_only_what_someone_may),
         cmocka_unit_test(sticky_directories_protect_entries),
         cmocka_unit_test(setattr_follows_ownership),
+        cmocka_unit_test(who_may_write_may_take_set_id_bits_away),
         cmocka_unit_test(names_and_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

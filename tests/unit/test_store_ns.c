@@ -282,6 +282,25 @@ static void setattr_changes_what_the_mask_names(void **state)
     assert_int_equal(nx_attr(f).mode, S_IFREG | 0755); /* a new owner has not made it a set-id program */
 }
 
+static void set_id_bits_are_taken_away_and_nothing_else_changes(void **state)
+{
+    (void)state;
+    uint64_t f = nx_made(&nx_alice, ROOT, "f", S_IFREG | 0777);
+    struct pst_attr in = {.mode = 06767}, a;
+    assert_int_equal(nx_set(NULL, f, PST_SET_MODE, &in), 0);
+    in.mode = 0; /* not of this mask */
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_NO_SETID | PST_SET_MODE, &in), -EPERM);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_NO_SETID, &in), 0);
+    a = nx_attr(f);
+    assert_int_equal(a.mode, S_IFREG | S_ISGID | 0767);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_NO_SETID, &in), 0);
+    assert_int_equal(nx_attr(f).change, a.change);
+    in.mode = 06700;
+    assert_int_equal(nx_set(&nx_root, f, PST_SET_MODE, &in), 0);
+    assert_int_equal(nx_set(&nx_eve, f, PST_SET_NO_SETID, &in), -EACCES);
+    assert_int_equal(nx_attr(f).mode, S_IFREG | 06700);
+}
+
 static void an_owner_truncates_what_he_has_open(void **state)
 {
     struct pst_ctx root = as(NULL);
@@ -445,6 +464,7 @@ int main(void)
         T(rename_of_two_links_does_nothing),
         T(exchange_swaps_names_of_any_kind),
         T(setattr_changes_what_the_mask_names),
+        T(set_id_bits_are_taken_away_and_nothing_else_changes),
         T(an_owner_truncates_what_he_has_open),
         T(open_checks_rights_and_keeps_the_object),
         T(orphans_go_at_the_next_start),

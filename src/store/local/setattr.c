@@ -90,6 +90,8 @@ static int setattr_locked(struct engine *e, uint64_t cont, const struct pst_ctx 
     if (r)
         return r;
     r = setattr_check(e, cont, ctx, &i, mask, in, &clear);
+    if (mask == PST_SET_NO_SETID && !(i.a.mode & clear))
+        mask = 0;
     if (!r && mask)
         r = setattr_commit(e, cont, ctx, &i, mask, in, clear);
     if (!r)

@@ -13,7 +13,7 @@ int pst_perm_remove(const struct pst_cred *cred, const struct pst_attr *dir, con
 uint32_t pst_perm_setid(uint32_t mode);
 /*
  * May cred make this setattr? 0, -EPERM, or -EACCES. *ret_mode_clear: mode bits to clear with it (S_ISUID, S_ISGID on
- * chown, on write by others, on chmod outside the group), as POSIX chown and chmod say.
+ * chown, on write by others, on chmod outside the group), as POSIX chown, chmod and write say.
  */
 int pst_perm_setattr(const struct pst_cred *cred, const struct pst_attr *a, uint32_t mask, const struct pst_attr *in,
                      uint32_t *ret_mode_clear);

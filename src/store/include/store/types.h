@@ -86,6 +86,8 @@ struct pst_attr {
 #define PST_SET_ATIME_NOW 0x40u
 #define PST_SET_MTIME_NOW 0x80u
 #define PST_SET_CTIME     0x100u /* trusted callers only (import): -EPERM for others */
+#define PST_SET_NO_SETID  0x200u /* takes pst_perm_setid away, of who may write; where there is none nothing changes */
+#define PST_SET_ALL       0x3ffu
 
 /* What pst_store_make creates; the type is in mode (S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK). */
 struct pst_new {
