@@ -48,7 +48,7 @@ static void clean(const char *dir)
         die("cannot clean %s", dir);
 }
 
-static pid_t state_begin(const struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir,
+static pid_t state_begin(struct recfs *fs, size_t at, uint64_t seed, int ignore_flushes, const char *dir,
                          bool quiet)
 {
     struct promise p = {0};
@@ -177,6 +177,24 @@ static int state_end(struct under_way *u, const char *base)
     return 1;
 }
 
+static int earlier(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The moments to look at, in their order. */
+static size_t *moments(struct rng *r, size_t first, size_t span, int n)
+{
+    size_t *at = calloc((size_t)n, sizeof *at);
+    if (!at)
+        die("out of memory");
+    for (int i = 0; i < n; i++)
+        at[i] = first + rng_below(r, span);
+    qsort(at, (size_t)n, sizeof *at, earlier);
+    return at;
+}
+
 /* The states of one writer; the number that is wrong. *ret_caught: without flushes a loss is noticed. */
 static int power_of_writer(const char *base, int states, uint64_t seed, bool *ret_caught)
 {
@@ -184,7 +202,7 @@ static int power_of_writer(const char *base, int states, uint64_t seed, bool *re
     int failed = 0;
     bool caught = false;
     struct recfs *fs = record(base, seed);
-    size_t first = first_moment(fs), span = recfs_length(fs) - first + 1;
+    size_t first = first_moment(fs), span = recfs_length(fs) - first + 1, *at;
     struct rng r;
 
     rng_seed(&r, seed);
@@ -193,16 +211,18 @@ static int power_of_writer(const char *base, int states, uint64_t seed, bool *re
     printf("seed %llu, %zu changes and flushes recorded, %d states\n", (unsigned long long)seed, recfs_length(fs),
            states);
     fflush(stdout);
+    at = moments(&r, first, span, states);
     for (int i = 0; i < states; i++) {
         struct under_way *u = &two[i & 1];
         failed += state_end(u, base);
-        u->at = first + rng_below(&r, span);
+        u->at = at[i];
         u->pid = state_begin(fs, u->at, rng_u64(&r), 0, u->disk, false);
     }
     failed += state_end(&two[0], base) + state_end(&two[1], base);
     for (int i = 0; i < 20 && !caught; i++)
         caught =
             !verify_end(state_begin(fs, first + span / 2 + rng_below(&r, span / 2), rng_u64(&r), 1, two[0].disk, true));
+    free(at);
     recfs_free(fs);
     *ret_caught = caught;
     return failed;

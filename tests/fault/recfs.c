@@ -370,8 +370,12 @@ void recfs_free(struct recfs *fs)
         fuse_session_destroy(fs->se);
     for (size_t i = 0; i < fs->len; i++)
         free(fs->trace[i].data);
-    for (size_t i = 0; i < fs->nnodes; i++)
+    for (size_t i = 0; i < fs->nnodes; i++) {
         free(fs->nodes[i].data);
+        free(fs->nodes[i].touched);
+    }
+    recfs_free(fs->base);
+    free(fs->base_sync);
     free(fs->trace);
     free(fs->nodes);
     free(fs->dents);

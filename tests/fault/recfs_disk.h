@@ -31,6 +31,9 @@ struct node {
     uint32_t mode, nlink;
     uint8_t *data;
     uint64_t size, cap;
+    /* Of a disk that is built: for each RECFS_BLOCK up to cap, if data has it. Others are as in `under`, or zeroes. */
+    uint8_t *touched;
+    const struct node *under;
 };
 
 struct dent {
@@ -50,9 +53,12 @@ struct recfs {
     struct entry *trace;
     size_t len, cap;
     uint64_t bytes;
+    struct recfs *base; /* what is durable at base_at, of each object up to its base_sync; NULL: not made yet */
+    size_t base_at, *base_sync;
 };
 
-#define ACK_INO 2u
+#define ACK_INO     2u
+#define RECFS_BLOCK 4096u
 
 /* Objects and names (recfs_crash.c); no memory ends the process. */
 uint32_t node_new(struct recfs *fs, bool dir, uint32_t mode);
