@@ -1,6 +1,8 @@
 /* Attributes: getattr, setattr, statfs, extended attributes. Access checks are the kernel's (default_permissions). */
 #include "fm.h"
 
+#include "store/perm.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -63,16 +65,21 @@ static uint32_t set_mask(int to_set)
 /*
  * Before another user's write the kernel takes set-id bits away by a setattr in that user's name. It refuses a real
  * chmod by others itself, so what arrives here from a user who is not the owner, and only takes such bits, is that.
+ * Then *ret_mask does it: by the store's rule, or as this kernel says where that has another.
  */
 static bool drops_setid(struct fm *m, const struct pst_cred *cred, uint64_t ino, uint32_t mask,
-                        const struct pst_attr *in)
+                        const struct pst_attr *in, uint32_t *ret_mask)
 {
     struct pst_attr now;
 
     if (mask != PST_SET_MODE || cred->uid == 0 || cl_getattr(m->cl, cred, ino, &now) || now.uid == cred->uid)
         return false;
-    return (now.mode & 07777) != in->mode && !(in->mode & ~now.mode) &&
-           !((now.mode ^ in->mode) & 07777 & ~(S_ISUID | S_ISGID));
+    if ((now.mode & 07777) == in->mode || in->mode & ~now.mode ||
+        (now.mode ^ in->mode) & 07777 & ~(S_ISUID | S_ISGID))
+        return false;
+    if (in->mode == (now.mode & 07777 & ~pst_perm_setid(now.mode)))
+        *ret_mask = PST_SET_NO_SETID;
+    return true;
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
@@ -101,8 +108,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
     } else {
         /* With a size a mode only takes set-id bits away, and the store does so itself. */
         mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;
-        trusted = drops_setid(m, &cred, ino, mask, &in);
-        mask = trusted ? PST_SET_NO_SETID : mask;
+        trusted = drops_setid(m, &cred, ino, mask, &in, &mask);
     }
     r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
     if (changed)
