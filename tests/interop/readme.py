@@ -24,7 +24,8 @@ env = {"HOME": home, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PENSTOCK_RUN_DIR"
        "CCACHE_DIR": os.environ.get("CCACHE_DIR", os.path.expanduser("~/.cache/ccache"))}
 os.mkdir(env["PENSTOCK_RUN_DIR"], 0o700)
 # A network namespace of its own: the README uses the default port, which a server of this machine may have.
-command = [str(ROOT / "tests/lib/own_net.sh"), "bash", "-m", "-c", script]
+# And of processes: nothing that a failed block has started outlives it.
+command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(ROOT / "tests/lib/own_net.sh"), "bash", "-m", "-c", script]
 try:
     done = subprocess.run(command, cwd=home, env=env, stdin=subprocess.DEVNULL, timeout=1200)
 finally:
