@@ -249,7 +249,7 @@ static int find_made(struct srv *srv, const char *name, struct tenant **ret, cha
 int made_tenant_delete(struct srv *srv, const char *name, uint32_t *ret_n, bool *ret_kept, char *err, size_t err_size)
 {
     struct list creds = LIST_INIT(creds), *l;
-    struct tenant *t;
+    struct tenant *t = NULL;
     int r;
 
     pthread_mutex_lock(&srv->change_lock);

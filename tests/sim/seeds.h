@@ -23,9 +23,6 @@ static inline struct seeds seeds_wanted(uint64_t usual, uint64_t extended)
 #if defined(__SANITIZE_ADDRESS__)
     usual /= 5; /* it is as much slower */
     extended /= 20;
-#elif defined(__SANITIZE_THREAD__)
-    usual /= 5;
-    extended /= 100; /* a simulation has one thread */
 #endif
     uint64_t n = count ? strtoull(count, NULL, 0) : getenv("PENSTOCK_EXTENDED") ? extended : usual;
     return (struct seeds){base ? strtoull(base, NULL, 0) : now_ns(), n, n >= usual};
