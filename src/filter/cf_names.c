@@ -144,13 +144,16 @@ static void read_for_itself(struct pst_cont *c, uint64_t ino, int accmode)
         pst_store_release(c->next, ino); /* opens are counted, and there are two now */
 }
 
-/* Of a file that was just opened for writing: its key was checked first, so that who has another one destroys nothing.
+/*
+ * Of a file that was just opened for writing: its key was checked first, so that who has another one destroys nothing.
+ * The store sees the filter do it, not the caller, who takes set-id bits away if he is not root.
  */
-static int empty(struct pst_cont *c, struct pst_attr *a)
+static int empty(struct pst_cont *c, const struct pst_ctx *ctx, struct pst_attr *a)
 {
     const struct pst_attr zero = {0};
+    uint32_t setid = ctx->cred && ctx->cred->uid != 0 ? PST_SET_NO_SETID : 0;
 
-    return pst_store_setattr(c->next, &trusted, a->ino, PST_SET_SIZE, &zero, a);
+    return pst_store_setattr(c->next, &trusted, a->ino, PST_SET_SIZE | setid, &zero, a);
 }
 
 static int cf_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int accmode, bool trunc,
@@ -169,7 +172,7 @@ static int cf_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, 
         return r;
     r = check_key(c, &a);
     if (!r && later)
-        r = empty(c, &a);
+        r = empty(c, ctx, &a);
     if (r)
         pst_store_release(c->next, ino);
     else
@@ -195,7 +198,7 @@ static int cf_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
         new_file(c, &a);
     r = check_key(c, &a);
     if (!r && later && !created)
-        r = empty(c, &a);
+        r = empty(c, ctx, &a);
     if (r) {
         pst_store_release(c->next, a.ino);
         return r;

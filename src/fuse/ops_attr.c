@@ -102,9 +102,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
     fm_cred(req, &cred);
     /* ftruncate: the right to write was checked at open, the mode may forbid it since. */
     if (fi && (mask & PST_SET_SIZE) && fm_fh_writable(fi->fh)) {
-        struct fm_file *file = fm_files_get(m->files, fi->fh);
         trusted = true;
-        changed = file;
+        changed = fm_files_get(m->files, fi->fh);
+        mask = (mask & ~PST_SET_MODE) | (cred.uid != 0 ? PST_SET_NO_SETID : 0);
     } else {
         /* With a size a mode only takes set-id bits away, and the store does so itself. */
         mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;

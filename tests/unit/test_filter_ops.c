@@ -151,6 +151,27 @@ static void a_size_is_set_by_whom_may_write(void **state)
     ff_close(&x);
 }
 
+static void who_empties_a_file_takes_its_set_id_bits_away(void **state)
+{
+    static const struct pst_cred eve = {.uid = 1002, .gid = 1002}, root = {0};
+    struct pst_ctx by_eve = {.cred = &eve}, by_root = {.cred = &root}, trusted = {0};
+    struct pst_new in = {.mode = S_IFREG | 0777};
+    struct pst_attr a, out, mode = {.mode = 06777};
+    struct inst x;
+    (void)state;
+
+    ff_open(&x, "compress crypt:" FF_KEY);
+    assert_int_equal(pst_store_make(x.c, &trusted, PST_ROOT_INO, "f", &in, &a, NULL), 0);
+    assert_int_equal(pst_store_setattr(x.c, &trusted, a.ino, PST_SET_MODE, &mode, &out), 0);
+    assert_int_equal(pst_store_open(x.c, &by_root, a.ino, W_OK, true, &out), 0);
+    assert_int_equal(out.mode & 07777, 06777);
+    assert_int_equal(pst_store_open(x.c, &by_eve, a.ino, W_OK, true, &out), 0);
+    assert_int_equal(out.mode & 07777, 0777);
+    pst_store_release(x.c, a.ino);
+    pst_store_release(x.c, a.ino);
+    ff_close(&x);
+}
+
 static void operations_on_what_is_no_file_say_so(void **state)
 {
     struct inst x;
@@ -258,6 +279,7 @@ int main(void)
         CASE(a_repeated_append_leaves_no_wrong_chunk_in_memory),
         CASE(holes_stay_holes_and_short_chunks_take_less),
         CASE(a_size_is_set_by_whom_may_write),
+        CASE(who_empties_a_file_takes_its_set_id_bits_away),
         CASE(operations_on_what_is_no_file_say_so),
         CASE(the_stages_are_one_filter_in_any_order_and_with_nothing_between),
         CASE(a_failed_replacement_leaves_the_old_bytes),
