@@ -260,8 +260,7 @@ int64_t pst_preadv(struct pst_file *file, const struct iovec *iov, int iovcnt, u
  * Bytes written: all; or fewer when an error came in between; or the error. They may be kept in memory for about two
  * seconds (write-behind), and an error may only show in pst_flush, pst_fsync or pst_close, once; the data of the failed
  * write is lost then, and writes through the handle fail until it was reported so. -EBADF: not open for writing. With
- * O_APPEND the offset is ignored. Who is not root takes the set-id bits away that the file had at its opening, with the
- * first write; -EACCES where the right to write has gone since.
+ * O_APPEND the offset is ignored. Who is not root takes the file's set-id bits away, as the bytes arrive.
  */
 int64_t pst_pwrite(struct pst_file *file, const void *buf, size_t size, uint64_t offset);
 int64_t pst_pwritev(struct pst_file *file, const struct iovec *iov, int iovcnt, uint64_t offset);

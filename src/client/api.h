@@ -24,11 +24,13 @@ struct pst_file {
     pthread_mutex_t lock;
     pthread_cond_t idle;
     uint32_t busy; /* asynchronous operations under way */
-    atomic_bool setid; /* bits that a write takes away may be there */
 };
 
-/* Before a write: takes them away, as write(2) does of who is not root. 0 or -errno. */
-int api_take_setid(struct pst_file *f);
+/* Flags of a write: that of who is not root takes set-id bits away, as write(2) does. */
+static inline uint32_t api_opf(const struct pst_file *f)
+{
+    return f->k->cred.uid ? PST_OPF_KILL_SETID : 0;
+}
 
 /*
  * Keeps "CALL OBJECT: reason" as the thread's last error and returns err. object may be NULL. A result >= 0 is passed

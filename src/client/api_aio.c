@@ -263,8 +263,6 @@ static int begin(const char *call, struct pst_file *f, int kind, const struct io
     if (!a)
         return (int)api_result(call, NULL, -EAGAIN);
     r = parts_copy(a, iov, iovcnt, &len);
-    if (r == 0 && kind == PST_AIO_WRITE && len)
-        r = api_take_setid(f);
     if (r < 0) {
         aio_untake(a);
         return (int)api_result(call, NULL, r);
@@ -283,7 +281,8 @@ static int begin(const char *call, struct pst_file *f, int kind, const struct io
         f->f->changed = true;
         atomic_fetch_add(&f->f->i->gen, 1);
         a->o.op.flags = (f->f->flags & O_APPEND ? PST_OPF_APPEND : 0) |
-                        (f->f->flags & (O_SYNC | O_DSYNC) ? PST_OPF_DSYNC : 0);
+                        (f->f->flags & (O_SYNC | O_DSYNC) ? PST_OPF_DSYNC : 0) |
+                        api_opf(f);
     }
     if (cl_op_now(&a->o.op)) {
         scoped_lock(&eq->lock);

@@ -1,7 +1,6 @@
 /* Calls on open files. */
 #include "api.h"
 
-#include "store/perm.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,11 +30,10 @@ static int openable(uint32_t mode, bool exclusive)
     return S_ISREG(mode) ? 0 : S_ISDIR(mode) ? -EISDIR : S_ISLNK(mode) ? -ELOOP : -ENXIO;
 }
 
-static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mode_t mode, struct cl_file **ret,
-                     struct pst_attr *ret_attr)
+static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mode_t mode, struct cl_file **ret)
 {
     return cl_create(fs->k->c, &fs->k->cred, w->parent, w->walk[0] ? w->walk : NULL, w->name, mode & 07777, flags, ret,
-                     ret_attr);
+                     NULL);
 }
 
 /*
@@ -43,7 +41,7 @@ static int create_at(struct pst_fs *fs, const struct api_where *w, int flags, mo
  * link to follow, or a file in a directory that may not be written, or there is a link on the way; a look tells.
  */
 static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
-                           struct pst_attr *ret_attr, int *ret_result)
+                           int *ret_result)
 {
     bool exclusive = flags & O_EXCL;
     struct api_where w;
@@ -57,7 +55,7 @@ static bool create_at_once(struct pst_fs *fs, const char *path, int flags, mode_
         r = 0;
     }
     if (r == 0)
-        r = create_at(fs, &w, flags, mode, ret, ret_attr);
+        r = create_at(fs, &w, flags, mode, ret);
     *ret_result = r;
     return r == 0 || r == -ECHILD || (exclusive && !api_walk_needed(r));
 }
@@ -72,15 +70,14 @@ static int look(struct pst_fs *fs, const char *path, bool follow, bool create, b
     return api_look(fs, path, follow, &ret->attr);
 }
 
-static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret,
-                     struct pst_attr *ret_attr)
+static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct cl_file **ret)
 {
     bool create = flags & O_CREAT, exclusive = create && flags & O_EXCL;
     bool follow = !(flags & O_NOFOLLOW) && !exclusive;
     struct api_where w;
     int r;
 
-    if (create && create_at_once(fs, path, flags, mode, ret, ret_attr, &r))
+    if (create && create_at_once(fs, path, flags, mode, ret, &r))
         return r;
     /* A file may go or come between the look and the call: look again then, a few times. */
     for (int tries = 0; tries < 8; tries++) {
@@ -91,8 +88,8 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
             r = openable(w.attr.mode, exclusive);
         if (r < 0)
             return r;
-        r = w.exists ? cl_open(fs->k->c, &fs->k->cred, w.attr.ino, flags, ret, ret_attr)
-                     : create_at(fs, &w, flags, mode, ret, ret_attr);
+        r = w.exists ? cl_open(fs->k->c, &fs->k->cred, w.attr.ino, flags, ret, NULL)
+                     : create_at(fs, &w, flags, mode, ret);
         if (r != -ENOENT || !w.exists)
             return r;
     }
@@ -102,19 +99,17 @@ static int open_path(struct pst_fs *fs, const char *path, int flags, mode_t mode
 int pst_open(struct pst_fs *fs, const char *path, int flags, mode_t mode, struct pst_file **ret_file)
 {
     struct pst_file *f;
-    struct pst_attr a;
     int r;
 
     if (!fs || !path || !ret_file || flags & ~OPEN_FLAGS || (flags & O_ACCMODE) == O_ACCMODE)
         return (int)api_result("pst_open", path, -EINVAL);
     f = calloc(1, sizeof *f);
-    r = f ? open_path(fs, path, flags, mode, &f->f, &a) : -ENOMEM;
+    r = f ? open_path(fs, path, flags, mode, &f->f) : -ENOMEM;
     if (r < 0) {
         free(f);
         return (int)api_result("pst_open", path, r);
     }
     f->k = fs->k;
-    atomic_init(&f->setid, fs->k->cred.uid != 0 && (flags & O_ACCMODE) != O_RDONLY && a.mode & pst_perm_setid(a.mode));
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->idle, NULL);
     *ret_file = f;
@@ -149,24 +144,9 @@ int64_t pst_pread(struct pst_file *file, void *ret_buf, size_t size, uint64_t of
     return result("pst_pread", file, cl_pread(file->f, ret_buf, size, offset));
 }
 
-int api_take_setid(struct pst_file *f)
-{
-    static const struct pst_attr none;
-    int r;
-
-    if (!atomic_load(&f->setid))
-        return 0;
-    r = cl_setattr(f->k->c, &f->k->cred, cl_file_ino(f->f), PST_SET_NO_SETID, &none, NULL);
-    if (r == 0)
-        atomic_store(&f->setid, false);
-    return r;
-}
-
 static int64_t write_one(struct pst_file *f, const void *buf, size_t size, uint64_t offset)
 {
-    int r = size ? api_take_setid(f) : 0;
-
-    return r < 0 ? r : cl_pwrite(f->f, buf, size, offset);
+    return cl_pwrite(f->f, buf, size, offset, api_opf(f));
 }
 
 int64_t pst_pwrite(struct pst_file *file, const void *buf, size_t size, uint64_t offset)
@@ -224,12 +204,9 @@ int64_t pst_pwritev(struct pst_file *file, const struct iovec *iov, int iovcnt, 
 
 int64_t pst_append(struct pst_file *file, const void *buf, size_t size, uint64_t *ret_offset)
 {
-    int r;
-
     if (!file || (!buf && size))
         return api_result("pst_append", NULL, -EINVAL);
-    r = size ? api_take_setid(file) : 0;
-    return result("pst_append", file, r < 0 ? r : cl_append_at(file->f, buf, size, ret_offset));
+    return result("pst_append", file, cl_append(file->f, buf, size, ret_offset, api_opf(file)));
 }
 
 int pst_flush(struct pst_file *file)
@@ -257,11 +234,13 @@ int pst_fstat(struct pst_file *file, struct stat *ret_st)
 
 static int set(struct pst_file *f, const char *call, uint32_t mask, const struct pst_attr *in)
 {
+    /* A size, through a descriptor that was opened for writing: the mode may forbid it since. */
+    const struct pst_cred *cred = f && !(mask & PST_SET_SIZE) ? &f->k->cred : NULL;
     int r;
 
     if (!f)
         return (int)api_result(call, NULL, -EINVAL);
-    r = mask ? cl_setattr(f->k->c, &f->k->cred, cl_file_ino(f->f), mask, in, NULL) : 0;
+    r = mask ? cl_setattr(f->k->c, cred, cl_file_ino(f->f), mask, in, NULL) : 0;
     if (r == 0)
         f->f->changed = true;
     return (int)result(call, f, r);
@@ -271,7 +250,8 @@ int pst_ftruncate(struct pst_file *file, uint64_t size)
 {
     if (file && (file->f->flags & O_ACCMODE) == O_RDONLY)
         return (int)result("pst_ftruncate", file, -EBADF);
-    return set(file, "pst_ftruncate", PST_SET_SIZE, &(struct pst_attr){.size = size});
+    return set(file, "pst_ftruncate", PST_SET_SIZE | (file && file->k->cred.uid ? PST_SET_NO_SETID : 0),
+               &(struct pst_attr){.size = size});
 }
 
 int pst_fchmod(struct pst_file *file, mode_t mode)
@@ -297,12 +277,9 @@ int pst_futimens(struct pst_file *file, const struct timespec *times)
 
 int pst_fallocate(struct pst_file *file, int mode, uint64_t offset, uint64_t size)
 {
-    int r;
-
     if (!file)
         return (int)api_result("pst_fallocate", NULL, -EINVAL);
-    r = api_take_setid(file);
-    return (int)result("pst_fallocate", file, r < 0 ? r : cl_fallocate(file->f, mode, offset, size));
+    return (int)result("pst_fallocate", file, cl_fallocate(file->f, mode, offset, size, api_opf(file)));
 }
 
 int64_t pst_seek(struct pst_file *file, uint64_t offset, int whence)

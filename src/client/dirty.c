@@ -129,7 +129,7 @@ static void take_off(struct cl_buf *b)
 static struct pst_op write_op(struct cl_buf *b, uint32_t flags)
 {
     b->iov = (struct iovec){b->mem->data, b->len};
-    return (struct pst_op){.kind = PST_OP_WRITE, .flags = flags, .cont = b->i->c->cont, .ino = b->i->ino,
+    return (struct pst_op){.kind = PST_OP_WRITE, .flags = b->opf | flags, .cont = b->i->c->cont, .ino = b->i->ino,
                            .offset = b->offset, .length = b->len, .iov = &b->iov, .iovcnt = 1};
 }
 
@@ -317,8 +317,8 @@ static struct cl_buf *buf_for(struct cl_file *f, uint64_t offset, uint64_t end, 
     return b;
 }
 
-int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, struct cl_mem **given,
-                   size_t *ret_done)
+int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, uint32_t opf,
+                   struct cl_mem **given, size_t *ret_done)
 {
     struct cl_inode *i = f->i;
     size_t done = 0;
@@ -344,6 +344,7 @@ int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t off
         if (b->mem->data != p) /* else they are there already */
             memcpy(b->mem->data + (at - b->offset), p + done, end - at);
         b->len = max_u64(b->len, end - b->offset);
+        b->opf |= opf;
         done += end - at;
         if (!(end % CL_WINDOW))
             buf_submit(b);
@@ -411,6 +412,7 @@ void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len)
 
 bool cl_dirty_flush_one(struct cl_inode *i, bool durable)
 {
+    uint32_t flags = durable ? PST_OPF_DSYNC : 0;
     struct cl_buf *b;
     uint64_t failures;
     int r = -EOPNOTSUPP;
@@ -423,9 +425,9 @@ bool cl_dirty_flush_one(struct cl_inode *i, bool durable)
     take_off(b);
     pthread_mutex_unlock(&i->lock);
     if (b->len <= PST_SMALL_MAX)
-        r = pst_store_write(i->c->cont, i->ino, b->offset, b->mem->data, b->len, durable);
+        r = pst_store_write(i->c->cont, i->ino, b->offset, b->mem->data, b->len, b->opf | flags);
     if (r == -EOPNOTSUPP) {
-        struct pst_op op = write_op(b, durable ? PST_OPF_DSYNC : 0);
+        struct pst_op op = write_op(b, flags);
         b->o.op.result = cl_op_run(i->c, &op);
     } else {
         b->o.op.result = r < 0 ? r : (int64_t)b->len;

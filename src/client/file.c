@@ -336,13 +336,13 @@ static uint32_t dsync(const struct cl_file *f)
 }
 
 /* Without write-behind: everything pending of the range is there first. */
-static int64_t write_through(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset)
+static int64_t write_through(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, uint32_t opf)
 {
     int64_t r;
 
     cl_dirty_flush(f->i, offset, len);
     atomic_fetch_add(&f->i->gen, 1);
-    r = transfer(f, PST_OP_WRITE, dsync(f), (uint8_t *)(uintptr_t)p, len, offset);
+    r = transfer(f, PST_OP_WRITE, dsync(f) | opf, (uint8_t *)(uintptr_t)p, len, offset);
     atomic_fetch_add(&f->i->gen, 1);
     return r;
 }
@@ -360,7 +360,8 @@ static int write_check(struct cl_file *f, size_t len, uint64_t offset)
 }
 
 /* given: as in cl_dirty_write. */
-static int64_t write_at(struct cl_file *f, const uint8_t *buf, size_t len, uint64_t offset, struct cl_mem **given)
+static int64_t write_at(struct cl_file *f, const uint8_t *buf, size_t len, uint64_t offset, uint32_t opf,
+                        struct cl_mem **given)
 {
     size_t done = 0;
     int64_t r = write_check(f, len, offset);
@@ -368,29 +369,29 @@ static int64_t write_at(struct cl_file *f, const uint8_t *buf, size_t len, uint6
     if (r < 0 || !len)
         return r;
     if (f->flags & O_APPEND)
-        return cl_append(f, buf, len);
+        return cl_append(f, buf, len, NULL, opf);
     f->changed = true;
     if (!(f->flags & (O_DIRECT | O_DSYNC | O_SYNC))) {
-        r = cl_dirty_write(f, buf, len, offset, given, &done);
+        r = cl_dirty_write(f, buf, len, offset, opf, given, &done);
         if (r == 0)
             return (int64_t)len;
         /* No memory for buffers: then without them. */
     }
-    r = write_through(f, buf + done, len - done, offset + done);
+    r = write_through(f, buf + done, len - done, offset + done, opf);
     return r < 0 ? (done ? (int64_t)done : r) : (int64_t)done + r;
 }
 
-int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset)
+int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset, uint32_t opf)
 {
-    return write_at(f, buf, len, offset, NULL);
+    return write_at(f, buf, len, offset, opf, NULL);
 }
 
-int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset)
+int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset, uint32_t opf)
 {
-    return len <= CL_MEM ? write_at(f, (*m)->data, len, offset, m) : -EINVAL;
+    return len <= CL_MEM ? write_at(f, (*m)->data, len, offset, opf, m) : -EINVAL;
 }
 
-int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset)
+int64_t cl_append(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset, uint32_t opf)
 {
     uint64_t first = 0;
     size_t done = 0;
@@ -403,8 +404,8 @@ int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *r
     atomic_fetch_add(&f->i->gen, 1);
     while (done < len && r >= 0) {
         struct iovec iov = {(uint8_t *)(uintptr_t)buf + done, min_u64(len - done, PST_IO_MAX)};
-        struct pst_op op = {.kind = PST_OP_WRITE, .flags = PST_OPF_APPEND | dsync(f), .cont = f->c->cont,
-                            .ino = f->i->ino, .length = iov.iov_len, .iov = &iov, .iovcnt = 1};
+        struct pst_op op = {.kind = PST_OP_WRITE, .flags = PST_OPF_APPEND | dsync(f) | opf,
+                            .cont = f->c->cont, .ino = f->i->ino, .length = iov.iov_len, .iov = &iov, .iovcnt = 1};
         r = cl_op_run(f->c, &op);
         if (r > 0 && !done)
             first = op.offset;
@@ -418,11 +419,6 @@ int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *r
     if (ret_offset)
         *ret_offset = first;
     return (int64_t)done;
-}
-
-int64_t cl_append(struct cl_file *f, const void *buf, size_t len)
-{
-    return cl_append_at(f, buf, len, NULL);
 }
 
 int cl_flush(struct cl_file *f)
@@ -475,9 +471,10 @@ int cl_fsync(struct cl_file *f)
     return r;
 }
 
-int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len)
+int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len, uint32_t opf)
 {
-    struct pst_op op = {.kind = PST_OP_ALLOCATE, .cont = f->c->cont, .ino = f->i->ino, .offset = offset, .length = len};
+    struct pst_op op = {.kind = PST_OP_ALLOCATE, .flags = opf, .cont = f->c->cont, .ino = f->i->ino, .offset = offset,
+                        .length = len};
     int r = write_check(f, len, offset);
 
     if (r < 0)
@@ -485,7 +482,7 @@ int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len)
     if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
         op.kind = PST_OP_PUNCH;
     else if (mode == FALLOC_FL_KEEP_SIZE)
-        op.flags = PST_OPF_KEEP_SIZE;
+        op.flags |= PST_OPF_KEEP_SIZE;
     else if (mode != 0)
         return -EOPNOTSUPP;
     if (!len)

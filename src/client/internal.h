@@ -114,6 +114,7 @@ struct cl_buf {
     uint64_t serial, since_ns;
     uint64_t offset;
     size_t len;
+    uint32_t opf; /* of all the writes in it */
     struct iovec iov;
     struct cl_op o;
 };
@@ -124,8 +125,8 @@ void cl_inode_put(struct cl_inode *i);
  * Takes all of it, or -ENOMEM and nothing more. ret_done: the bytes taken. given: NULL, or the memory whose first bytes
  * p is: may be kept instead of copied from, and then *given is another one.
  */
-int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, struct cl_mem **given,
-                   size_t *ret_done);
+int cl_dirty_write(struct cl_file *f, const uint8_t *p, size_t len, uint64_t offset, uint32_t opf,
+                   struct cl_mem **given, size_t *ret_done);
 /* Everything in the range has reached the server (or failed, and its owner knows). */
 void cl_dirty_flush(struct cl_inode *i, uint64_t offset, uint64_t len);
 #define CL_ALL UINT64_MAX

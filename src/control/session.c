@@ -380,6 +380,11 @@ const struct sess_ident *sess_ident(const struct sess *s)
     return &s->who;
 }
 
+bool sess_keeps_setid(const struct sess *s)
+{
+    return s->who.any_uid || s->who.uid == 0;
+}
+
 bool sess_alive(const struct sess *s)
 {
     return atomic_load(&s->alive);

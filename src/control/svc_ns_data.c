@@ -63,7 +63,8 @@ int ctl_ns_write(struct ctl_req *q, const void *in_, void *out)
                         .iov = &iov,
                         .iovcnt = 1,
                         .ctx.id = q->ctx.id,
-                        .flags = in->durable ? PST_OPF_DSYNC : 0};
+                        .flags = (in->durable ? PST_OPF_DSYNC : 0) |
+                                 (in->kill_setid || !sess_keeps_setid(q->sess) ? PST_OPF_KILL_SETID : 0)};
     int r;
 
     (void)out;

@@ -125,6 +125,7 @@ void cf_low_op(struct cf_frame *f, struct cf_low *low, enum pst_op_kind kind, ui
         .ino = f->op->ino,
         .offset = offset,
         .version = PST_VERSION_ANY,
+        .flags = kind == PST_OP_CHUNK_REPLACE ? f->op->flags & PST_OPF_KILL_SETID : 0,
         .ctx = {.cred = f->op->ctx.cred, .trace = f->op->ctx.trace},
     };
 }

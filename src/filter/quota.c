@@ -216,7 +216,7 @@ static int quota_statfs(struct pst_cont *c, struct pst_statfs *ret)
 
 /* ---- data ---- */
 
-static int quota_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
+static int quota_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags)
 {
     struct quota *q = quota_of(c->store);
     struct amount a;
@@ -224,7 +224,7 @@ static int quota_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const 
 
     if (r < 0)
         return r;
-    r = pst_store_write(c->next, ino, offset, data, len, durable);
+    r = pst_store_write(c->next, ino, offset, data, len, flags);
     give(q, a);
     return r;
 }

@@ -5,7 +5,7 @@
  *   worker.c     one serving process: session, signals   mnt.c        mount table, unmount
  *   ops_*.c      the FUSE operations                     nodes.c      what the kernel has cached of each object
  *   files.c      open file handles                       locks.c      flock and fcntl locks of this mount, pure
- *   loop.c       the threads that read requests          privs.c      what a write takes from a file besides
+ *   loop.c       the threads that read requests          privs.c      a write takes a file's capability
  *
  * Object numbers are never used twice and name the kernel's nodes as well (root: 1 in both). So lookups need not be
  * counted: a node here is a cache of facts, and losing it costs a round trip, never correctness.
@@ -78,14 +78,10 @@ void fm_node_release(struct fm_nodes *t, uint64_t ino, enum fm_access access, bo
 void fm_node_pages(struct fm_nodes *t, uint64_t ino, uint64_t change);
 /* Someone has it open for writing through this mount: its size in the store may be behind. */
 bool fm_node_writers(struct fm_nodes *t, uint64_t ino);
-/*
- * What a write would have to take away, if it is there: set-id bits by the newest attributes; a capability
- * unless it was not there when it was last looked at, less than a second ago (the kernel asks before each write that
- * goes through its pages).
- */
-#define FM_SETID      1u
-#define FM_CAPABILITY 2u
-uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino);
+/* By the newest attributes that the kernel may have been told. */
+bool fm_node_setid(struct fm_nodes *t, uint64_t ino);
+/* May have a capability: unless it had none when it was last looked at, less than a second ago. */
+bool fm_node_cap(struct fm_nodes *t, uint64_t ino);
 /* asked_ns: when, before it was looked at and found to have none. */
 void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, uint64_t asked_ns);
 /* One was set. */
@@ -187,6 +183,7 @@ struct fm {
     uint64_t attr_ttl_ns;
     bool durable_close;
     bool exclusive; /* the store is this process's own: nobody else changes anything */
+    bool told_setid; /* the kernel says which changes take set-id bits away: fm_kills_setid */
 };
 
 /* Who asks: uid, gid and groups of the calling process. */
@@ -229,12 +226,9 @@ void fm_ops_dir(struct fuse_lowlevel_ops *ops);
 void fm_ops_lock(struct fuse_lowlevel_ops *ops);
 /* Ends file: flushes and (by the mount's durability) syncs. */
 int fm_file_close(struct fm *m, struct fm_file *file);
-/*
- * What a write takes from a file besides (privs.c): set-id bits, unless the writer has CAP_FSETID, and the file's
- * capability. For writes through its pages the kernel sees to that. 0 or -errno: nothing may be written then.
- */
+/* What a write takes from a file besides (privs.c). 0 or -errno: nothing may be written then. */
 #define FM_CAPABILITY_XATTR "security.capability"
-int fm_drop_privs(struct fm *m, uint64_t ino, bool setid);
+int fm_drop_capability(struct fm *m, uint64_t ino);
 /* The owner's locks on the object go. */
 void fm_unlock_owner(struct fm *m, uint64_t ino, enum lk_kind kind, uint64_t owner);
 
@@ -256,8 +250,13 @@ void fm_loop_stop(struct fm_loop *l, int err);
  * start on, in place of libfuse's pointer; other operations may use it.
  */
 struct cl_mem **fm_mem(void);
-/* In op_write: the writer has no CAP_FSETID (only told of writes around the pages). */
-bool fm_write_kills_setid(void);
+/*
+ * In op_write and op_setattr of a size: set-id bits go with it, as who asks has no CAP_FSETID. A kernel that does not
+ * say (before Linux 5.11) leaves it to us: they go with every write then.
+ */
+bool fm_kills_setid(const struct fm *m);
+/* Shows libfuse a FUSE_INIT, whose answer asks for that besides what libfuse knows. */
+void fm_loop_init(struct fm *m, const struct fuse_buf *init);
 /*
  * A request is to be answered on the descriptor that it was read from. By default that is the one of this thread;
  * whoever answers another's request says so before, and takes it back. Returns the one before.

@@ -48,6 +48,7 @@ struct fm_loop {
 
 static _Thread_local int answer_fd = -1;
 static _Thread_local struct server *self;
+static _Thread_local uint32_t init_flags; /* of the answer that libfuse is about to give */
 
 int fm_answer_fd(void)
 {
@@ -67,11 +68,15 @@ struct cl_mem **fm_mem(void)
     return self ? &self->mem : NULL;
 }
 
-bool fm_write_kills_setid(void)
+bool fm_kills_setid(const struct fm *m)
 {
-    const struct fuse_write_in *w = (const struct fuse_write_in *)(self->head + sizeof(struct fuse_in_header));
+    const struct fuse_in_header *in = (const struct fuse_in_header *)self->head;
 
-    return w->write_flags & FUSE_WRITE_KILL_SUIDGID;
+    if (!m->told_setid)
+        return true;
+    if (in->opcode == FUSE_WRITE)
+        return ((const struct fuse_write_in *)(in + 1))->write_flags & FUSE_WRITE_KILL_SUIDGID;
+    return ((const struct fuse_setattr_in *)(in + 1))->valid & FATTR_KILL_SUIDGID;
 }
 
 /* ---- what libfuse calls ---- */
@@ -79,6 +84,8 @@ bool fm_write_kills_setid(void)
 static ssize_t io_writev(int fd, struct iovec *iov, int count, void *user)
 {
     (void)user;
+    if (init_flags && count > 1 && iov[1].iov_len >= offsetof(struct fuse_init_out, max_background))
+        ((struct fuse_init_out *)iov[1].iov_base)->flags |= init_flags;
     return writev(answer_fd >= 0 ? answer_fd : fd, iov, count);
 }
 
@@ -93,6 +100,17 @@ int fm_loop_io(struct fuse_session *se)
     static const struct fuse_custom_io io = {.writev = io_writev, .read = io_read};
 
     return fuse_session_custom_io(se, &io, fuse_session_fd(se));
+}
+
+void fm_loop_init(struct fm *m, const struct fuse_buf *init)
+{
+    const struct fuse_init_in *in = (const struct fuse_init_in *)((const struct fuse_in_header *)init->mem + 1);
+    size_t least = sizeof(struct fuse_in_header) + offsetof(struct fuse_init_in, flags) + sizeof(in->flags);
+
+    m->told_setid = init->size >= least && in->flags & FUSE_HANDLE_KILLPRIV_V2;
+    init_flags = m->told_setid ? FUSE_HANDLE_KILLPRIV_V2 : 0;
+    fuse_session_process_buf(m->se, init);
+    init_flags = 0;
 }
 
 /* ---- one thread ---- */

@@ -1,5 +1,7 @@
 #include "fm.h"
 
+#include "store/perm.h"
+
 #include <string.h>
 #include <sys/stat.h>
 
@@ -17,7 +19,7 @@ struct node {
     uint64_t nocap_ns;   /* there was no security.capability at that time; 0: unknown */
     uint64_t cap_ns;     /* it was set at that time, or before; 0: not here */
     uint64_t newest;     /* version of the newest attributes that came, */
-    bool setid;          /* and whether they had set-id bits */
+    bool setid;          /* and whether they had set-id bits that a write takes */
     uint32_t opens, writers;
     uint32_t through;        /* handles that use the kernel's pages */
     uint32_t around_writers; /* that go around them, and are no appends */
@@ -147,7 +149,7 @@ static void note_setid(struct node *n, const struct pst_attr *a)
     if (a->change < n->newest)
         return;
     n->newest = a->change;
-    n->setid = a->mode & (S_ISUID | S_ISGID);
+    n->setid = a->mode & pst_perm_setid(a->mode);
 }
 
 void fm_node_seen(struct fm_nodes *t, const struct pst_attr *a, bool create)
@@ -295,16 +297,24 @@ bool fm_node_writers(struct fm_nodes *t, uint64_t ino)
     return n && n->writers;
 }
 
-uint32_t fm_node_privs(struct fm_nodes *t, uint64_t ino)
+bool fm_node_setid(struct fm_nodes *t, uint64_t ino)
 {
     struct shard *s = shard_of(t, ino);
     struct node *n;
     scoped_lock(&s->lock);
 
     n = find(s, ino, false);
-    if (!n)
-        return FM_SETID | FM_CAPABILITY;
-    return (n->setid ? FM_SETID : 0) | (n->nocap_ns && now_ns() - n->nocap_ns < NOCAP_NS ? 0 : FM_CAPABILITY);
+    return !n || n->setid;
+}
+
+bool fm_node_cap(struct fm_nodes *t, uint64_t ino)
+{
+    struct shard *s = shard_of(t, ino);
+    struct node *n;
+    scoped_lock(&s->lock);
+
+    n = find(s, ino, false);
+    return !n || !n->nocap_ns || now_ns() - n->nocap_ns >= NOCAP_NS;
 }
 
 void fm_node_set_nocap(struct fm_nodes *t, uint64_t ino, uint64_t asked_ns)

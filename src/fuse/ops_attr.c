@@ -1,8 +1,6 @@
 /* Attributes: getattr, setattr, statfs, extended attributes. Access checks are the kernel's (default_permissions). */
 #include "fm.h"
 
-#include "store/perm.h"
-
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -62,26 +60,6 @@ static uint32_t set_mask(int to_set)
     return mask;
 }
 
-/*
- * Before another user's write the kernel takes set-id bits away by a setattr in that user's name. It refuses a real
- * chmod by others itself, so what arrives here from a user who is not the owner, and only takes such bits, is that.
- * Then *ret_mask does it: by the store's rule, or as this kernel says where that has another.
- */
-static bool drops_setid(struct fm *m, const struct pst_cred *cred, uint64_t ino, uint32_t mask,
-                        const struct pst_attr *in, uint32_t *ret_mask)
-{
-    struct pst_attr now;
-
-    if (mask != PST_SET_MODE || cred->uid == 0 || cl_getattr(m->cl, cred, ino, &now) || now.uid == cred->uid)
-        return false;
-    if ((now.mode & 07777) == in->mode || in->mode & ~now.mode ||
-        (now.mode ^ in->mode) & 07777 & ~(S_ISUID | S_ISGID))
-        return false;
-    if (in->mode == (now.mode & 07777 & ~pst_perm_setid(now.mode)))
-        *ret_mask = PST_SET_NO_SETID;
-    return true;
-}
-
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
@@ -94,23 +72,18 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_s
         .atime_ns = to_ns(&st->st_atim),
         .mtime_ns = to_ns(&st->st_mtim),
     };
-    struct fm_file *changed = NULL;
+    /* ftruncate: the right to write was checked at open, the mode may forbid it since. */
+    bool trusted = fi && (mask & PST_SET_SIZE) && fm_fh_writable(fi->fh);
+    struct fm_file *changed = trusted ? fm_files_get(m->files, fi->fh) : NULL;
     struct pst_cred cred;
-    bool trusted;
     int r;
 
     fm_cred(req, &cred);
-    /* ftruncate: the right to write was checked at open, the mode may forbid it since. */
-    if (fi && (mask & PST_SET_SIZE) && fm_fh_writable(fi->fh)) {
-        trusted = true;
-        changed = fm_files_get(m->files, fi->fh);
-        mask = (mask & ~PST_SET_MODE) | (cred.uid != 0 ? PST_SET_NO_SETID : 0);
-    } else {
-        /* With a size a mode only takes set-id bits away, and the store does so itself. */
-        mask &= mask & PST_SET_SIZE ? ~PST_SET_MODE : ~0u;
-        trusted = drops_setid(m, &cred, ino, mask, &in, &mask);
-    }
-    r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
+    if ((mask & PST_SET_SIZE) && fm_kills_setid(m))
+        mask |= PST_SET_NO_SETID;
+    r = mask & PST_SET_SIZE ? fm_drop_capability(m, ino) : 0;
+    if (!r)
+        r = mask ? cl_setattr(m->cl, trusted ? NULL : &cred, ino, mask, &in, &a) : cl_getattr(m->cl, &cred, ino, &a);
     if (changed)
         atomic_fetch_add(&changed->changes, 1);
     if (r)
@@ -193,7 +166,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
         fm_reply_err(req, -EOPNOTSUPP);
         return;
     }
-    if (capability && !(fm_node_privs(m->nodes, ino) & FM_CAPABILITY)) {
+    if (capability && !fm_node_cap(m->nodes, ino)) {
         fm_reply_err(req, -ENODATA);
         return;
     }

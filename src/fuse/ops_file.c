@@ -215,26 +215,47 @@ static int64_t synced(struct cl_file *f, int64_t n)
     return r ? r : n;
 }
 
+/*
+ * Before the answer: what the kernel remembers of the mode would let the changed program run with the bits that the
+ * store has taken, or is about to take, from it. They are there still if it could not store the bytes.
+ */
+static int64_t setid_gone(struct fm *m, struct fm_file *file, int64_t n)
+{
+    struct pst_attr a;
+    int r = cl_flush(file->f);
+
+    if (!r)
+        r = cl_getattr(m->cl, NULL, file->ino, &a);
+    fuse_lowlevel_notify_inval_inode(m->se, file->ino, -1, 0);
+    if (!r)
+        fm_node_seen(m->nodes, &a, false);
+    return r ? r : n;
+}
+
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fm *m = fm_of(req);
     struct cl_mem **mem = fm_mem();
     struct fm_file *file = file_of(m, ino, fi);
     bool around = file && file->around && !fi->writepage; /* the kernel writes pages through any handle */
+    /* Of a mapping's pages, as everywhere, nobody can say who changed them. */
+    uint32_t opf = !fi->writepage && fm_kills_setid(m) ? PST_OPF_KILL_SETID : 0;
     int64_t n = 0;
 
     (void)buf;
+    if (around)
+        still_open(m, file);
     if (!file)
         n = -EIO;
     else if (off < 0)
         n = -EINVAL;
-    else if (around) {
-        still_open(m, file);
-        n = fm_drop_privs(m, ino, fm_write_kills_setid());
-    }
+    else if (!fi->writepage)
+        n = fm_drop_capability(m, ino);
     if (n == 0)
-        n = appends(m, fi) ? cl_append(file->f, (*mem)->data, size)
-                           : cl_pwrite_mem(file->f, mem, size, (uint64_t)off);
+        n = appends(m, fi) ? cl_append(file->f, (*mem)->data, size, NULL, opf)
+                           : cl_pwrite_mem(file->f, mem, size, (uint64_t)off, opf);
+    if (n > 0 && opf && fm_node_setid(m->nodes, ino))
+        n = setid_gone(m, file, n);
     if (n > 0 && around && (fi->flags & O_DSYNC) && !file->syncs) /* RWF_DSYNC: the kernel does it for its pages only */
         n = synced(file->f, n);
     if (file)
@@ -299,14 +320,20 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-    struct fm_file *file = file_of(fm_of(req), ino, fi);
-
+    struct fm *m = fm_of(req);
+    struct fm_file *file = file_of(m, ino, fi);
+    /* The kernel does not say who keeps set-id bits here (CAP_FSETID): root does. */
+    uint32_t opf = fuse_req_ctx(req)->uid ? PST_OPF_KILL_SETID : 0;
     int r = -EIO;
 
     if (off < 0 || len <= 0)
         r = -EINVAL;
     else if (file)
-        r = cl_fallocate(file->f, mode, (uint64_t)off, (uint64_t)len);
+        r = fm_drop_capability(m, ino);
+    if (!r)
+        r = cl_fallocate(file->f, mode, (uint64_t)off, (uint64_t)len, opf);
+    if (!r && opf && fm_node_setid(m->nodes, ino))
+        r = (int)setid_gone(m, file, 0);
     if (file)
         atomic_fetch_add(&file->changes, 1);
     fm_reply_err(req, r);

@@ -38,8 +38,8 @@ static void op_init(void *user, struct fuse_conn_info *conn)
     conn->time_gran = 1;
     /* Data comes from and goes to our buffers: a pipe in between costs a copy. */
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
-    /* The kernel takes set-id bits away at a write, by a setattr. */
-    conn->want &= ~(unsigned)FUSE_CAP_HANDLE_KILLPRIV;
+    /* Set-id bits go in the store: the kernel, which may not know of them, does not take them away by a setattr. */
+    conn->want |= conn->capable & FUSE_CAP_HANDLE_KILLPRIV;
     conn->want &= ~(unsigned)FUSE_CAP_WRITEBACK_CACHE;
     conn->want |= conn->capable & FUSE_CAP_CACHE_SYMLINKS; /* a link's target never changes */
     if (m->exclusive) { /* all changes go through this kernel: a new mtime is no reason to drop pages */
@@ -108,10 +108,10 @@ static struct fuse_session *session_new(struct worker *w)
 }
 
 /* The first request of a new connection. Kept in ret for a successor. */
-static int init_serve(struct fuse_session *se, struct fm_report *ret)
+static int init_serve(struct fm *m, struct fm_report *ret)
 {
     struct fuse_buf buf = {.mem = NULL};
-    int n = fuse_session_receive_buf(se, &buf);
+    int n = fuse_session_receive_buf(m->se, &buf);
     cleanup_free void *mem = buf.mem;
     const struct fuse_in_header *in = mem;
 
@@ -121,19 +121,20 @@ static int init_serve(struct fuse_session *se, struct fm_report *ret)
         return -EPROTO;
     memcpy(ret->init, mem, (size_t)n);
     ret->init_len = (uint32_t)n;
-    fuse_session_process_buf(se, &buf);
-    return fuse_session_exited(se) ? -EPROTO : 0;
+    buf.size = (size_t)n;
+    fm_loop_init(m, &buf);
+    return fuse_session_exited(m->se) ? -EPROTO : 0;
 }
 
-static int init_replay(struct fuse_session *se, const struct fm_report *from)
+static int init_replay(struct fm *m, const struct fm_report *from)
 {
     uint8_t copy[FM_INIT_MAX] __attribute__((aligned(8)));
     struct fuse_buf buf = {.mem = copy, .size = from->init_len};
 
     memcpy(copy, from->init, from->init_len);
     ((struct fuse_in_header *)copy)->unique = UINT64_MAX - 1; /* even: an odd one is an interruption's */
-    fuse_session_process_buf(se, &buf);
-    return fuse_session_exited(se) ? -EPROTO : 0;
+    fm_loop_init(m, &buf);
+    return fuse_session_exited(m->se) ? -EPROTO : 0;
 }
 
 /* ---- signals ---- */
@@ -232,7 +233,7 @@ static int attach(struct worker *w, int sock, int fuse_fd, const struct fm_repor
         snprintf(text, sizeof(text), "cannot mount on %s: %s", w->cfg->dir, fuse_said[0] ? fuse_said : "see the log");
         return fail(sock, -EIO, text);
     }
-    r = init ? init_replay(w->m.se, init) : init_serve(w->m.se, &rep);
+    r = init ? init_replay(&w->m, init) : init_serve(&w->m, &rep);
     if (r) {
         snprintf(text, sizeof(text), "%s: the kernel's FUSE connection could not be set up: %s", w->cfg->dir,
                  strerror(-r));

@@ -88,7 +88,8 @@ static uint32_t flags_of(uint16_t dp_flags)
                {DP_F_KEEP_SIZE, PST_OPF_KEEP_SIZE},
                {DP_F_GROW, PST_OPF_GROW},
                {DP_F_SET_SIZE, PST_OPF_SET_SIZE},
-               {DP_F_IF_UNCHANGED, PST_OPF_IF_UNCHANGED}};
+               {DP_F_IF_UNCHANGED, PST_OPF_IF_UNCHANGED},
+               {DP_F_KILL_SETID, PST_OPF_KILL_SETID}};
     uint32_t f = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(map); i++)
@@ -104,7 +105,7 @@ static void fill_op(struct part *p)
 
     *op = (struct pst_op){
         .kind = kind_of(dp->opcode),
-        .flags = flags_of(dp->flags),
+        .flags = flags_of(dp->flags) | (sess_keeps_setid(r->conn->sess) ? 0 : PST_OPF_KILL_SETID),
         .cont = sess_cont_store(r->cont),
         .ino = dp->ino,
         .offset = dp->offset,

@@ -448,15 +448,15 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
     return 0;
 }
 
-int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
+int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags)
 {
     if (!c->store->ops->write)
         return -EOPNOTSUPP;
-    if (!len || len > PST_SMALL_MAX)
+    if (!len || len > PST_SMALL_MAX || flags & ~(PST_OPF_DSYNC | PST_OPF_KILL_SETID))
         return -EINVAL;
     if (offset > PST_FILE_MAX - len)
         return -EFBIG;
-    return c->store->ops->write(c, ino, offset, data, len, durable);
+    return c->store->ops->write(c, ino, offset, data, len, flags);
 }
 
 int pst_queue_open(struct pst_store *st, uint32_t depth, struct pst_queue **ret)

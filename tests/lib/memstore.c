@@ -1,5 +1,7 @@
 #include "memstore_node.h"
 
+#include "store/perm.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -60,6 +62,8 @@ static int64_t execute(struct memstore *m, struct pst_op *op)
         return 0;
     if (!n)
         return -ENOENT;
+    if (op->flags & PST_OPF_KILL_SETID)
+        n->a.mode &= ~pst_perm_setid(n->a.mode);
     switch (op->kind) {
     case PST_OP_READ:
         return do_read(n, op);

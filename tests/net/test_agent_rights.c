@@ -157,6 +157,56 @@ static void a_host_acts_for_nobody_that_its_credential_does_not_allow(void **sta
     unlink(host.token_file);
 }
 
+/* Who may keep set-id bits at a write is asked of sessions that can act as root; of others all writes take them. */
+static void a_user_of_his_own_keeps_no_set_id_bits(void **state)
+{
+    const struct pst_ctx none = {0};
+    const struct pst_new file = {.mode = S_IFREG | 0777, .exclusive = true};
+    const struct pst_attr mode = {.mode = 06777};
+    struct given host;
+    struct pst_attr at;
+    char bytes[10] = "123456789", name[20];
+
+    (void)state;
+    make_credential(&host, "host", "uid=500,gid=500");
+    assert_true(daemon_start(&server, program, (const char *[]){"--credential", host.credential, NULL}));
+    assert_true(daemon_agent_start(&agent, &server, (const char *[]){"--credential", host.credential, NULL}));
+    for (int i = 0; i < 8; i++) {
+        struct pst_store *all = open_store(&server, NULL);
+        struct pst_store *st = open_store(i & 1 ? &agent : &server, i & 2 ? host.token_file : NULL);
+        struct pst_cont *ca, *c;
+        struct iovec v = {bytes, 10};
+        struct pst_op op = {.kind = PST_OP_WRITE, .iov = &v, .iovcnt = 1, .length = 10};
+        struct pst_queue *q;
+
+        snprintf(name, sizeof name, "f%d", i);
+        assert_int_equal(pst_cont_open(all, &none, "default", "default", &ca), 0);
+        assert_int_equal(pst_cont_open(st, &none, "default", "default", &c), 0);
+        assert_int_equal(pst_store_make(ca, &none, PST_ROOT_INO, name, &file, &at, NULL), 0);
+        assert_int_equal(pst_store_setattr(ca, &none, at.ino, PST_SET_MODE, &mode, &at), 0);
+        assert_int_equal(pst_store_open(c, &none, at.ino, R_OK | W_OK, false, &at), 0);
+        if (i & 4) {
+            assert_int_equal(pst_store_write(c, at.ino, 0, bytes, 10, 0), 0);
+        } else {
+            assert_int_equal(pst_queue_open(st, 1, &q), 0);
+            op.cont = c;
+            op.ino = at.ino;
+            assert_int_equal(pst_queue_run(q, &op), 10);
+            pst_queue_close(q);
+        }
+        assert_int_equal(pst_store_getattr(ca, &none, at.ino, &at), 0);
+        assert_int_equal(at.mode & 07777, i & 2 ? 0777 : 06777);
+        pst_store_release(c, at.ino);
+        pst_cont_close(c);
+        pst_cont_close(ca);
+        pst_store_close(st);
+        pst_store_close(all);
+    }
+    daemon_done(&agent);
+    daemon_done(&server);
+    unlink(host.token_file);
+}
+
 /* A credential without the right to pass request ids on: the agent says so at once. */
 static void an_agent_without_the_right_to_speak_for_hosts_does_not_start(void **state)
 {
@@ -181,6 +231,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(another_user_of_an_open_object_is_judged_for_himself),
         cmocka_unit_test(an_agent_acts_for_nobody_that_its_credential_does_not_allow),
         cmocka_unit_test(a_host_acts_for_nobody_that_its_credential_does_not_allow),
+        cmocka_unit_test(a_user_of_his_own_keeps_no_set_id_bits),
         cmocka_unit_test(an_agent_without_the_right_to_speak_for_hosts_does_not_start),
     };
     int r = remote_main_begin(argc, argv);

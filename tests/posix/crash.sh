@@ -52,6 +52,11 @@ with open(f"{mnt}/after", "w") as f:
     f.write("new process")
 P
 [ "$(cat "$MNT/after")" = "new process" ]
+chmod 6777 "$MNT/after"
+echo by root >>"$MNT/after"
+[ "$(stat -c %a "$MNT/after")" = 6777 ] || fail "root's write took set-id bits away"
+setpriv --reuid 1000 --regid 1000 --clear-groups bash -c 'echo by another >>"$1"' - "$MNT/after"
+[ "$(stat -c %a "$MNT/after")" = 777 ] || fail "another's write left the set-id bits"
 
 say "killed again and again under load"
 for i in $(seq "$(count 3 30)"); do

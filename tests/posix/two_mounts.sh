@@ -6,6 +6,13 @@ M2=$T/mnt2
 mnt "$URL" "$M2"
 python3 "$(dirname "$0")/two_mounts.py" "$MNT" "$M2" "$(count 100 1000)" "$(count 500 5000)"
 
+say "set-id bits and capabilities"
+for m in "$MNT" "$M2"; do mnt "$URL" "$m-suid" --mount-options suid; done
+python3 "$(dirname "$0")/two_mounts_rights.py" "$MNT-suid" "$M2-suid" "$(count 5 100)"
+
+umnt "$MNT-suid"
+umnt "$M2-suid"
+
 say "locks are refused, not pretended"
 : >"$MNT/lock"
 for m in "$MNT" "$M2"; do

@@ -399,13 +399,13 @@ static void given_memory_is_sent_as_it_is(void **state)
 
     memset(m->data, 'a', CL_MEM);
     memstore_hold(mem(fs), WRITES);
-    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM, 0), CL_MEM);
+    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM, 0, 0), CL_MEM);
     assert_ptr_not_equal(m->data, data);
     memset(m->data, 'b', CL_MEM); /* ours now: nothing that was written lies in it */
     memstore_release(mem(fs));
-    assert_int_equal(cl_pwrite_mem(f->f, &m, 4096, CL_MEM - 100), 4096); /* two windows: copied */
+    assert_int_equal(cl_pwrite_mem(f->f, &m, 4096, CL_MEM - 100, 0), 4096); /* two windows: copied */
     memset(m->data, 'c', CL_MEM);
-    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM + 1, 0), -EINVAL);
+    assert_int_equal(cl_pwrite_mem(f->f, &m, CL_MEM + 1, 0, 0), -EINVAL);
     assert_int_equal(cl_flush(f->f), 0);
     assert_int_equal(cl_pread(f->f, back, CL_MEM, 5000), CL_MEM - 5000 + 4096 - 100);
     for (size_t i = 0; i < CL_MEM - 5000 + 4096 - 100; i++)
@@ -439,9 +439,9 @@ static void given_and_copied_writes_are_what_is_read(void **state)
         m->data[0] = (uint8_t)i;
         memcpy(model + at, m->data, len);
         if (rng_below(&r, 2))
-            assert_int_equal(cl_pwrite_mem(f->f, &m, len, at), len);
+            assert_int_equal(cl_pwrite_mem(f->f, &m, len, at, 0), len);
         else
-            assert_int_equal(cl_pwrite(f->f, m->data, len, at), len);
+            assert_int_equal(cl_pwrite(f->f, m->data, len, at, 0), len);
         memset(m->data, 0x5a, CL_MEM);
         at = rng_below(&r, SIZE - 1000);
         if (rng_below(&r, 8) == 0 && cl_pread(f->f, back, 1000, at) == 1000)
@@ -510,6 +510,13 @@ static void a_write_of_who_is_not_root_takes_set_id_bits_away(void **state)
         ways[i](f);
         assert_int_equal(pst_fstat(f, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0757);
+        fs->k->cred = (struct pst_cred){0};
+        assert_int_equal(pst_fchmod(f, 06755), 0); /* again, and he could not open it any more */
+        fs->k->cred = (struct pst_cred){.uid = 2000, .gid = 2000};
+        ways[i](f);
+        assert_int_equal(pst_fstat(f, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0755);
+        assert_int_equal(pst_ftruncate(f, 3), 0);
         assert_int_equal(pst_close(f), 0);
         fs->k->cred = (struct pst_cred){0};
     }

@@ -172,6 +172,42 @@ static void who_empties_a_file_takes_its_set_id_bits_away(void **state)
     ff_close(&x);
 }
 
+static void a_change_takes_set_id_bits_away_if_it_says_so(void **state)
+{
+    static const struct pst_attr mode = {.mode = 06777};
+    static const struct {
+        enum pst_op_kind kind;
+        uint32_t flags;
+        uint64_t length;
+    } changes[] = {{PST_OP_WRITE, 0, 100},
+                   {PST_OP_WRITE, PST_OPF_APPEND, 100},
+                   {PST_OP_PUNCH, 0, 100},
+                   {PST_OP_PUNCH, 0, 2 * FF_CHUNK},
+                   {PST_OP_ALLOCATE, 0, 5 * FF_CHUNK},
+                   {PST_OP_ALLOCATE, PST_OPF_KEEP_SIZE, 9 * FF_CHUNK}};
+    struct pst_ctx trusted = {0};
+    struct pst_attr out;
+    struct inst x;
+    uint64_t ino;
+    (void)state;
+
+    ff_open(&x, "compress crypt:" FF_KEY);
+    ino = ff_file(&x, "f");
+    assert_int_equal(ff_write(&x, ino, 0, data, 3 * FF_CHUNK), 3 * FF_CHUNK);
+    for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
+        assert_int_equal(pst_store_setattr(x.c, &trusted, ino, PST_SET_MODE, &mode, &out), 0);
+        for (uint32_t kill = 0; kill <= PST_OPF_KILL_SETID; kill += PST_OPF_KILL_SETID) {
+            struct pst_op op = {.kind = changes[i].kind,
+                                .flags = changes[i].flags | kill,
+                                .ino = ino,
+                                .length = changes[i].length};
+            assert_true(ff_op(&x, NULL, &op, data) >= 0);
+            assert_int_equal(ff_attr(&x, ino).mode & 07777, kill ? 0777 : 06777);
+        }
+    }
+    ff_close(&x);
+}
+
 static void operations_on_what_is_no_file_say_so(void **state)
 {
     struct inst x;
@@ -280,6 +316,7 @@ int main(void)
         CASE(holes_stay_holes_and_short_chunks_take_less),
         CASE(a_size_is_set_by_whom_may_write),
         CASE(who_empties_a_file_takes_its_set_id_bits_away),
+        CASE(a_change_takes_set_id_bits_away_if_it_says_so),
         CASE(operations_on_what_is_no_file_say_so),
         CASE(the_stages_are_one_filter_in_any_order_and_with_nothing_between),
         CASE(a_failed_replacement_leaves_the_old_bytes),

@@ -224,25 +224,26 @@ static void rights_to_take_away_are_known_by_the_newest_answers(void **state)
     uint64_t asked;
 
     (void)state;
-    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY); /* unknown */
+    assert_true(fm_node_setid(t, 5) && fm_node_cap(t, 5)); /* unknown */
     fm_node_open(t, &a, FM_ONLY_WRITES, TTL);
     fm_node_set_nocap(t, 5, now_ns());
-    assert_int_equal(fm_node_privs(t, 5), FM_SETID);
-    a.mode = 0100755;
+    assert_true(fm_node_setid(t, 5));
+    assert_false(fm_node_cap(t, 5));
+    a.mode = 0102745; /* locking, no set-id bit */
     fm_node_seen(t, &a, false);
-    assert_int_equal(fm_node_privs(t, 5), 0);
+    assert_false(fm_node_setid(t, 5));
     a.mode = 0102755;
     a.change = 12;
     fm_node_seen(t, &a, false);
     asked = now_ns();
     fm_node_set_cap(t, 5);
-    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY);
+    assert_true(fm_node_setid(t, 5) && fm_node_cap(t, 5));
     a.mode = 0100755; /* answers from before */
     a.change = 11;
     fm_node_seen(t, &a, false);
     fm_node_open(t, &a, FM_READS, TTL);
     fm_node_set_nocap(t, 5, asked);
-    assert_int_equal(fm_node_privs(t, 5), FM_SETID | FM_CAPABILITY);
+    assert_true(fm_node_setid(t, 5) && fm_node_cap(t, 5));
     fm_nodes_free(t);
 }
 
@@ -263,7 +264,7 @@ static void writers_are_counted_and_forgetting_waits_for_them(void **state)
     for (uint64_t ino = 1; ino <= 20000; ino++)
         fm_node_forget(t, ino);
     fm_node_set_nocap(t, 7, now_ns());
-    assert_true(fm_node_privs(t, 7) & FM_CAPABILITY); /* gone */
+    assert_true(fm_node_cap(t, 7)); /* gone */
     fm_nodes_free(t);
 }
 

@@ -360,9 +360,56 @@ static void data_and_holes_are_found(void **state)
     assert_int_equal(dx_range(PST_OP_SEEK_HOLE, ino, 1048576 - 4096, 0, 0), 1048576 - 10);
 }
 
+/* ---- set-id bits ---- */
+
+static int64_t change(uint64_t ino, enum pst_op_kind kind, uint32_t flags)
+{
+    bool has_bytes = kind == PST_OP_WRITE || kind == PST_OP_CHUNK_REPLACE;
+    struct pst_op op = dx_op(kind, ino, 0, 100);
+    struct iovec v = {.iov_base = bytes, .iov_len = 100};
+
+    op.iov = &v;
+    op.iovcnt = has_bytes;
+    op.flags = flags;
+    op.version = PST_VERSION_ANY;
+    return pst_queue_run(dx_q, &op);
+}
+
+static void a_change_takes_set_id_bits_away_if_it_says_so(void **state)
+{
+    static const enum pst_op_kind kinds[] = {PST_OP_WRITE, PST_OP_PUNCH, PST_OP_ALLOCATE, PST_OP_CHUNK_REPLACE};
+    static const struct {
+        uint32_t is, becomes;
+    } modes[] = {{06755, 0755}, {04711, 0711}, {02770, 0770}, {06744, 02744}, {01644, 01644}};
+    uint64_t ino = dx_file("f");
+    (void)state;
+
+    assert_int_equal(dx_write(ino, 0, bytes, 200), 200);
+    for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+        for (size_t m = 0; m < ARRAY_SIZE(modes); m++) {
+            assert_int_equal(nx_chmod(NULL, ino, modes[m].is), 0);
+            assert_true(change(ino, kinds[k], 0) >= 0);
+            assert_int_equal(nx_attr(ino).mode & 07777, modes[m].is);
+            assert_true(change(ino, kinds[k], PST_OPF_KILL_SETID) >= 0);
+            assert_int_equal(nx_attr(ino).mode & 07777, modes[m].becomes);
+        }
+    }
+    /* What fails changes nothing. */
+    assert_int_equal(nx_chmod(NULL, ino, 06755), 0);
+    struct pst_op op = dx_op(PST_OP_CHUNK_REPLACE, ino, 0, 0);
+    op.flags = PST_OPF_KILL_SETID;
+    op.version = 12345;
+    assert_int_equal(pst_queue_run(dx_q, &op), -ESTALE);
+    assert_int_equal(nx_attr(ino).mode & 07777, 06755);
+    assert_int_equal(change(ino, PST_OP_WRITE, PST_OPF_KILL_SETID), 100);
+    dx_reopen();
+    assert_int_equal(nx_attr(ino).mode & 07777, 0755);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        DATA_TEST(a_change_takes_set_id_bits_away_if_it_says_so),
         DATA_TEST(what_is_written_is_read),
         DATA_TEST(writes_at_any_offset_keep_their_neighbours),
         DATA_TEST(reads_of_parts_and_past_the_end_are_cut),

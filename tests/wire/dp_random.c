@@ -79,6 +79,8 @@ void dp_random_request(struct rng *r, uint8_t *room, struct dp_request *ret)
         q.flags |= DP_F_DSYNC;
     if (q.opcode == DP_ALLOCATE && rng_below(r, 2))
         q.flags |= DP_F_KEEP_SIZE;
+    if (mutates && rng_below(r, 2))
+        q.flags |= DP_F_KILL_SETID;
     if (q.opcode == DP_CHUNK_REPLACE) {
         static const uint16_t grow[] = {0, DP_F_GROW, DP_F_SET_SIZE};
 

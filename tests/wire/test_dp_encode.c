@@ -42,6 +42,7 @@ static void requests_with_wrong_numbers_or_flags_are_not_encoded(void **state)
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 1, .offset = INT64_MAX, .flags = DP_F_INLINE}, -EINVAL},
         {{.msgno = 1, .opcode = DP_READ, .ino = 1, .length = 2, .nsegs = 1, .seg = {{UINT64_MAX - 1, 1, 2}}}, -EINVAL},
         {{.msgno = 1, .opcode = DP_WRITE, .ino = 1, .flags = DP_F_GROW}, -EINVAL},
+        {{.msgno = 1, .opcode = DP_SEEK_DATA, .ino = 1, .flags = DP_F_KILL_SETID}, -EINVAL},
         {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .slot = DP_SLOTS_MAX, .seq = 1}, -EINVAL},
         {{.msgno = 1, .opcode = DP_PUNCH, .ino = 1, .origin = 1, .slot = DP_SLOTS_MAX, .seq = 1}, -EINVAL},
         {{.msgno = 1, .opcode = DP_CHUNK_REPLACE, .ino = 1, .flags = DP_F_GROW | DP_F_SET_SIZE}, -EINVAL},

@@ -9,6 +9,8 @@
  */
 #include "data.h"
 
+#include "store/perm.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -222,6 +224,8 @@ enum data_next commit_begin(struct data_op *o, struct change *c)
         change_end(c);
         return r < 0 ? op_done(o, r) : o->op->flags & PST_OPF_DSYNC ? sync_reply(o) : NEXT_DONE;
     }
+    if (o->op->flags & PST_OPF_KILL_SETID)
+        c->i.a.mode &= ~pst_perm_setid(c->i.a.mode);
     return NEXT_GO;
 }
 

@@ -406,7 +406,7 @@ static int write_handle(struct rcont *rc, uint64_t ino, uint64_t *ret_handle, ui
 }
 
 static int write_call(struct pst_cont *c, uint64_t ino, uint64_t handle, uint64_t offset, const void *data, size_t len,
-                      bool durable, uint64_t *ret_epoch)
+                      uint32_t flags, uint64_t *ret_epoch)
 {
     PB(NamespaceRequest) req = PENSTOCK__V1__NAMESPACE_REQUEST__INIT;
     PB(Header) header = PENSTOCK__V1__HEADER__INIT;
@@ -419,7 +419,8 @@ static int write_call(struct pst_cont *c, uint64_t ino, uint64_t handle, uint64_
     in.handle = handle;
     in.offset = offset;
     in.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
-    in.durable = durable;
+    in.durable = flags & PST_OPF_DSYNC;
+    in.kill_setid = flags & PST_OPF_KILL_SETID;
     req.op_case = PENSTOCK__V1__NAMESPACE_REQUEST__OP_WRITE;
     req.write = &in;
     r = remote_call(c, NULL, true, &req, &header, &call);
@@ -434,7 +435,7 @@ static int write_call(struct pst_cont *c, uint64_t ino, uint64_t handle, uint64_
  * reason why it has none.
  */
 static int write_in_any_session(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len,
-                                bool durable, uint64_t *ret_epoch)
+                                uint32_t flags, uint64_t *ret_epoch)
 {
     struct rcont *rc = rcont_of(c);
     uint64_t handle, epoch;
@@ -444,7 +445,7 @@ static int write_in_any_session(struct pst_cont *c, uint64_t ino, uint64_t offse
 
         if (r)
             return r;
-        r = write_call(c, ino, handle, offset, data, len, durable, ret_epoch);
+        r = write_call(c, ino, handle, offset, data, len, flags, ret_epoch);
         if (r != -EBADF || *ret_epoch == epoch)
             return r;
         remote_reopen(remote_of(c->store), rc);
@@ -452,12 +453,13 @@ static int write_in_any_session(struct pst_cont *c, uint64_t ino, uint64_t offse
     return -ESTALE;
 }
 
-int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable)
+int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags)
 {
     struct rcont *rc = rcont_of(c);
+    bool durable = flags & PST_OPF_DSYNC;
     struct session *s = remote_of(c->store)->session;
     uint64_t epoch = session_epoch(s), history = session_history(s), mark = durable ? remote_mark(rc) : 0, by;
-    int r = write_in_any_session(c, ino, offset, data, len, durable, &by);
+    int r = write_in_any_session(c, ino, offset, data, len, flags, &by);
 
     if (r == -EKEYREVOKED)
         remote_revoked(rc, ino, W_OK, 0);

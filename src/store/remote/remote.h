@@ -164,7 +164,7 @@ int remote_open(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t ino, int
 int remote_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t parent, const char *name,
                   const struct pst_new *in, int accmode, bool trunc, struct pst_attr *ret, bool *ret_created);
 void remote_release(struct pst_cont *c, uint64_t ino);
-int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+int remote_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags);
 /* Opens again what a container had open; remote.lock held, session thread. */
 void remote_reopen(struct remote *r, struct rcont *rc);
 void remote_objects_done(struct rcont *rc);

@@ -20,9 +20,11 @@ static bool has_bytes(enum pst_op_kind k)
     return k == PST_OP_READ || k == PST_OP_WRITE || k == PST_OP_CHUNK_READ || k == PST_OP_CHUNK_REPLACE;
 }
 
+#define MUTATING (1u << PST_OP_WRITE | 1u << PST_OP_PUNCH | 1u << PST_OP_ALLOCATE | 1u << PST_OP_CHUNK_REPLACE)
+
 static bool mutates(enum pst_op_kind k)
 {
-    return k == PST_OP_WRITE || k == PST_OP_PUNCH || k == PST_OP_ALLOCATE || k == PST_OP_CHUNK_REPLACE;
+    return MUTATING >> k & 1;
 }
 
 /* A durable write covers what was before it, as an fsync does. */
@@ -50,6 +52,7 @@ static uint16_t flags(const struct pst_op *op)
         {PST_OPF_GROW, DP_F_GROW, 1u << PST_OP_CHUNK_REPLACE},
         {PST_OPF_SET_SIZE, DP_F_SET_SIZE, 1u << PST_OP_CHUNK_REPLACE},
         {PST_OPF_IF_UNCHANGED, DP_F_IF_UNCHANGED, 1u << PST_OP_CHUNK_REPLACE},
+        {PST_OPF_KILL_SETID, DP_F_KILL_SETID, MUTATING},
     };
     uint16_t f = 0;
 

@@ -68,8 +68,11 @@ int cl_create(struct client *c, const struct pst_cred *cred, uint64_t parent, co
 uint64_t cl_file_ino(const struct cl_file *f);
 /* Bytes or -errno. Reads see this client's earlier writes. */
 int64_t cl_pread(struct cl_file *f, void *buf, size_t len, uint64_t offset);
-/* Write-behind: may return before the bytes are sent; an error then shows at cl_flush, cl_fsync or cl_close. */
-int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset);
+/*
+ * Write-behind: may return before the bytes are sent; an error then shows at cl_flush, cl_fsync or cl_close. opf, here
+ * and below: 0 or PST_OPF_KILL_SETID.
+ */
+int64_t cl_pwrite(struct cl_file *f, const void *buf, size_t len, uint64_t offset, uint32_t opf);
 /*
  * Memory of the client's own, which data connections (and a daemon of this machine) reach without a copy. Who has got
  * it owns it until cl_mem_put. NULL: no memory.
@@ -83,10 +86,9 @@ struct cl_mem {
 struct cl_mem *cl_mem_get(struct client *c);
 void cl_mem_put(struct client *c, struct cl_mem *m);
 /* cl_pwrite of the first len <= CL_MEM bytes of *m. The client may keep that memory: *m is another one then. */
-int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset);
-int64_t cl_append(struct cl_file *f, const void *buf, size_t len);
-/* The same, told where the bytes went. */
-int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset);
+int64_t cl_pwrite_mem(struct cl_file *f, struct cl_mem **m, size_t len, uint64_t offset, uint32_t opf);
+/* ret_offset: where the bytes went; may be NULL. */
+int64_t cl_append(struct cl_file *f, const void *buf, size_t len, uint64_t *ret_offset, uint32_t opf);
 /*
  * Everything written through this handle has reached the server; reports what failed. Only cl_fsync reports it once: a
  * flush may be the close of a copy of the descriptor, in a child that does not look at the result.
@@ -94,8 +96,9 @@ int64_t cl_append_at(struct cl_file *f, const void *buf, size_t len, uint64_t *r
 int cl_flush(struct cl_file *f);
 int cl_flush_durable(struct cl_file *f); /* cl_flush and cl_fsync */
 int cl_fsync(struct cl_file *f);
-int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len); /* modes of fallocate(2) */
-int64_t cl_lseek(struct cl_file *f, uint64_t offset, int whence);             /* SEEK_DATA, SEEK_HOLE */
+/* mode: as in fallocate(2). */
+int cl_fallocate(struct cl_file *f, int mode, uint64_t offset, uint64_t len, uint32_t opf);
+int64_t cl_lseek(struct cl_file *f, uint64_t offset, int whence); /* SEEK_DATA, SEEK_HOLE */
 /* Flushes (and syncs, see durable_close), releases. The handle is gone in every case. */
 int cl_close(struct cl_file *f);
 int cl_fsync_dir(struct client *c, uint64_t ino);

@@ -123,6 +123,8 @@ void sess_each(struct sess_table *t, void (*fn)(const struct sess *s, void *arg)
 const uint8_t *sess_id(const struct sess *s);
 const uint8_t *sess_data_key(const struct sess *s); /* SESS_KEY_BYTES */
 const struct sess_ident *sess_ident(const struct sess *s);
+/* It can act as root, so it is believed which of its writes take set-id bits away; those of others all do. */
+bool sess_keeps_setid(const struct sess *s);
 bool sess_alive(const struct sess *s);
 
 /* ---- origins: the clients of an agent ---- */

@@ -66,7 +66,8 @@ const char *dp_opcode_name(unsigned opcode);
  * 11). The first segment is none: address: a tag of that client's; key: number of the connection; length 0.
  */
 #define DP_F_THIRD     256u
-#define DP_F_ALL       511u
+#define DP_F_KILL_SETID 512u /* the object loses its set-id bits in the same step */
+#define DP_F_ALL       1023u
 
 /*
  * What a request carries; the encoder writes 0 for the numbers that its opcode does not use, the decoder refuses
@@ -77,13 +78,13 @@ const char *dp_opcode_name(unsigned opcode);
  *   UNBIND, SYNCFS  -                                yes -   -      -            -                  -
  *   READ            INLINE|EXPORTED|THIRD            yes yes bytes  <= IO_MAX    segs unless INLINE -
  *   WRITE           INLINE|EXPORTED|THIRD DSYNC      yes yes bytes  <= IO_MAX    segs or payload    yes
- *                   APPEND (no offset)
- *   PUNCH           -                                yes yes bytes  any          -                  yes
- *   ALLOCATE        KEEP_SIZE                        yes yes bytes  any          -                  yes
+ *                   APPEND (no offset) KILL_SETID
+ *   PUNCH           KILL_SETID                       yes yes bytes  any          -                  yes
+ *   ALLOCATE        KEEP_SIZE KILL_SETID             yes yes bytes  any          -                  yes
  *   SEEK_*, FSYNC   -                                yes yes SEEK   -            -                  -
  *   CHUNK_READ      INLINE|EXPORTED|THIRD            yes yes number <= CHUNK_MAX segs unless INLINE -
  *   CHUNK_REPLACE   INLINE|EXPORTED|THIRD DSYNC      yes yes number <= CHUNK_MAX segs or payload    yes       (1)
- *                   GROW|SET_SIZE IF_UNCHANGED
+ *                   GROW|SET_SIZE IF_UNCHANGED KILL_SETID
  *   PING            -                                -   -   -      -            -                  -
  *   (1) version, meta, new_size (with GROW or SET_SIZE, of which only one may be set)
  *

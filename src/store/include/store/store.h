@@ -70,6 +70,12 @@ enum pst_op_kind {
  * it: nothing else of the object changed either, its size included
  */
 #define PST_OPF_IF_UNCHANGED 32u
+/*
+ * WRITE, PUNCH, ALLOCATE, CHUNK_REPLACE: in the same step the object loses its set-id bits (pst_perm_setid), as POSIX
+ * wants it of a write by who has not the privilege to keep them (on Linux CAP_FSETID). Who submits knows that, the
+ * store does not.
+ */
+#define PST_OPF_KILL_SETID 64u
 
 /* CHUNK_REPLACE: no condition. A chunk that was never written has version 0. */
 #define PST_VERSION_ANY UINT64_MAX
@@ -243,7 +249,7 @@ struct pst_store_ops {
     /* See pst_store_history. NULL: that of the store below, else 0. */
     uint64_t (*history)(struct pst_store *st);
     /* May be NULL: see pst_store_write. */
-    int (*write)(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+    int (*write)(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags);
     /* May be NULL: see pst_store_read_now. */
     int (*read_now)(struct pst_op *op);
     /* May be NULL: see pst_store_origin_add. */
@@ -362,9 +368,10 @@ int pst_store_create(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t par
 
 /*
  * At most PST_SMALL_MAX bytes of an object that is open for writing, all or nothing, without a queue: for stores that
- * have a shorter way for a small file than their queues (-EOPNOTSUPP from the others). durable: as PST_OPF_DSYNC.
+ * have a shorter way for a small file than their queues (-EOPNOTSUPP from the others). flags: PST_OPF_DSYNC,
+ * PST_OPF_KILL_SETID.
  */
-int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, bool durable);
+int pst_store_write(struct pst_cont *c, uint64_t ino, uint64_t offset, const void *data, size_t len, uint32_t flags);
 
 /*
  * A PST_OP_READ in the caller's thread, if nothing has to be waited for: 0, and op->result as from a queue; -EAGAIN: it
