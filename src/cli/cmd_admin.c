@@ -232,7 +232,7 @@ static int create_container(struct pst_admin *a, const struct cli_url *u, const 
     snprintf(c.label, sizeof c.label, "%s", u->container);
     snprintf(c.pool, sizeof c.pool, "%s", u->pool);
     r = pst_container_add(a, &c, &c);
-    return r < 0 ? admin_fail(r, false, u) : show_container(&c, x->json);
+    return r < 0 ? admin_fail(r, r == -ENOENT, u) : show_container(&c, x->json); /* what is missing is the pool */
 }
 
 static int run_create(const struct cli_cmd *cmd, int argc, char **argv)

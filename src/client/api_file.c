@@ -1,7 +1,6 @@
 /* Calls on open files. */
 #include "api.h"
 
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

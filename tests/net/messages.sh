@@ -117,7 +117,7 @@ table <<'ROWS'
 4 | no pool "none" there | pool destroy "$SERVER/none"
 4 | no pool "none" there | container list "$SERVER/none"
 4 | no container "default/none" there (penstock container list | container query "$SERVER/default/none"
-4 | no container "none/x" there | container create "$SERVER/none/x"
+4 | no pool "none" there (penstock pool list | container create "$SERVER/none/x"
 4 | cannot open container "none" of pool "default" | ls "$SERVER/default/none"
 1 | pool "default" has containers: --force destroys them | pool destroy "$SERVER/default"
 1 | container default/default has 4 objects: --force destroys them | container destroy "$URL"
