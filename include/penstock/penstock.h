@@ -275,6 +275,7 @@ int pst_flush(struct pst_file *file);
 int pst_fsync(struct pst_file *file);
 
 int pst_fstat(struct pst_file *file, struct stat *ret_st);
+/* By the rights of the open; those of the moment where the client's credential is a user's own. */
 int pst_ftruncate(struct pst_file *file, uint64_t size);
 int pst_fchmod(struct pst_file *file, mode_t mode);
 int pst_fchown(struct pst_file *file, uid_t uid, gid_t gid);

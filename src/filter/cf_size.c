@@ -33,6 +33,7 @@ struct cut {
     struct cf *cf;
     struct pst_cont *c;
     uint64_t ino, size;
+    uint32_t opf; /* of the replacement */
     const struct pst_reqid *id;
     uint8_t *plain, *stored; /* a chunk each */
 };
@@ -72,7 +73,7 @@ static int cut_once(struct cut *x, bool *ret_again)
                   x->stored, &used);
     if (r < 0)
         return (int)r;
-    op.flags = PST_OPF_SET_SIZE;
+    op.flags = PST_OPF_SET_SIZE | x->opf;
     op.new_size = x->size;
     op.version = version;
     op.ctx.id = *x->id;
@@ -84,9 +85,10 @@ static int cut_once(struct cut *x, bool *ret_again)
     return r < 0 ? (int)r : 0;
 }
 
-static int cut_within(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t size, const struct pst_reqid *id)
+static int cut_within(struct cf *cf, struct pst_cont *c, uint64_t ino, uint64_t size, uint32_t opf,
+                      const struct pst_reqid *id)
 {
-    struct cut x = {.cf = cf, .c = c, .ino = ino, .size = size, .id = id};
+    struct cut x = {.cf = cf, .c = c, .ino = ino, .size = size, .opf = opf, .id = id};
     void *a = NULL, *b = NULL;
     bool again = true;
     int r;
@@ -139,6 +141,7 @@ static int cf_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t in
     struct cf *cf = container_of(c->store, struct cf, f.st);
     struct pst_attr a, other = *in;
     uint32_t clear = 0;
+    bool kill;
     int r;
 
     if (!(mask & PST_SET_SIZE) || in->size % cf_chunk_size(c) == 0)
@@ -150,12 +153,12 @@ static int cf_setattr(struct pst_cont *c, const struct pst_ctx *ctx, uint64_t in
     if (r)
         return r;
     r = may_cut(ctx, &a, mask, in, &clear);
+    /* Not only those that were there a moment ago. */
+    kill = mask & PST_SET_NO_SETID || (ctx->cred && (ctx->cred->uid || mask & (PST_SET_UID | PST_SET_GID)));
     if (!r)
-        r = cut_within(cf, c, ino, in->size, &ctx->id);
-    mask &= ~PST_SET_SIZE;
+        r = cut_within(cf, c, ino, in->size, kill ? PST_OPF_KILL_SETID : 0, &ctx->id);
+    mask &= ~(PST_SET_SIZE | PST_SET_NO_SETID);
     other.mode &= ~clear;
-    if (clear && !(mask & PST_SET_MODE))
-        mask |= PST_SET_NO_SETID;
     if (!r)
         r = mask ? pst_store_setattr(c->next, &trusted, ino, mask, &other, ret)
                  : pst_store_getattr(c->next, &trusted, ino, ret);

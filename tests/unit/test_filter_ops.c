@@ -172,6 +172,37 @@ static void who_empties_a_file_takes_its_set_id_bits_away(void **state)
     ff_close(&x);
 }
 
+/* In one step: nothing else of the object is asked for. */
+static void who_cuts_a_file_takes_its_set_id_bits_away(void **state)
+{
+    static const struct pst_cred eve = {.uid = 1002, .gid = 1002}, root = {0};
+    static const struct pst_attr mode = {.mode = 06777}, size = {.size = 1234}, less = {.size = 123};
+    struct pst_ctx by_eve = {.cred = &eve}, by_root = {.cred = &root}, trusted = {0};
+    struct pst_attr out;
+    struct inst x;
+    uint64_t ino;
+    (void)state;
+
+    ff_open(&x, "compress crypt:" FF_KEY);
+    ino = ff_file(&x, "f");
+    assert_int_equal(ff_write(&x, ino, 0, data, FF_CHUNK), FF_CHUNK);
+    assert_int_equal(pst_store_setattr(x.c, &trusted, ino, PST_SET_MODE, &mode, &out), 0);
+    ff_close(&x);
+    ff_open(&x, "error:errno=EIO,op=setattr compress crypt:" FF_KEY);
+    assert_int_equal(pst_store_setattr(x.c, &by_root, ino, PST_SET_SIZE, &size, &out), 0);
+    assert_int_equal(out.mode & 07777, 06777);
+    assert_int_equal(pst_store_setattr(x.c, &by_eve, ino, PST_SET_SIZE, &less, &out), 0);
+    assert_int_equal(out.mode & 07777, 0777);
+    ff_close(&x);
+    ff_open(&x, "compress crypt:" FF_KEY);
+    assert_int_equal(pst_store_setattr(x.c, &trusted, ino, PST_SET_MODE, &mode, &out), 0);
+    ff_close(&x);
+    ff_open(&x, "error:errno=EIO,op=setattr compress crypt:" FF_KEY);
+    assert_int_equal(pst_store_setattr(x.c, &trusted, ino, PST_SET_SIZE | PST_SET_NO_SETID, &size, &out), 0);
+    assert_int_equal(out.mode & 07777, 0777);
+    ff_close(&x);
+}
+
 static void a_change_takes_set_id_bits_away_if_it_says_so(void **state)
 {
     static const struct pst_attr mode = {.mode = 06777};
@@ -316,6 +347,7 @@ int main(void)
         CASE(holes_stay_holes_and_short_chunks_take_less),
         CASE(a_size_is_set_by_whom_may_write),
         CASE(who_empties_a_file_takes_its_set_id_bits_away),
+        CASE(who_cuts_a_file_takes_its_set_id_bits_away),
         CASE(a_change_takes_set_id_bits_away_if_it_says_so),
         CASE(operations_on_what_is_no_file_say_so),
         CASE(the_stages_are_one_filter_in_any_order_and_with_nothing_between),
