@@ -15,11 +15,23 @@ chmod 755 "$T"
 MOUNTS=() # folders that are or were mounted
 PIDS=()   # processes to end, in this order
 
+# What hangs shows where; for who has a debugger.
+stacks() {
+    local p
+    command -v gdb >/dev/null || return 0
+    for p in "${PIDS[@]}"; do
+        [ "$(cat "/proc/$p/comm" 2>/dev/null)" = penstock ] || continue
+        echo "--- stacks of $(tr '\0' ' ' <"/proc/$p/cmdline")"
+        timeout 30 gdb -batch -p "$p" -ex 'thread apply all bt 12' 2>/dev/null </dev/null | grep -E '^(Thread|#)'
+    done
+}
+
 cleanup() {
     local code=$? m p
     trap - EXIT
     set +e
     cd /
+    [ "$code" = 0 ] || [ "$code" = 77 ] || [ "$code" = 130 ] || [ "$code" = 143 ] || stacks
     for m in "${MOUNTS[@]}"; do
         mountpoint -q "$m" 2>/dev/null && { umount "$m" 2>/dev/null || umount -l "$m" 2>/dev/null; }
         # a dead one is no mountpoint for stat(2)
