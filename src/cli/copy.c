@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "base/park.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,7 +30,8 @@ struct copy {
     const char *to_root;
     const struct copy_opts *o;
     pthread_mutex_t lock; /* all below */
-    pthread_cond_t more, room;
+    struct park more;     /* the workers */
+    pthread_cond_t room; /* who walks */
     struct list queue, dirs, links; /* dirs, links: by the walker only */
     unsigned queued;
     bool walked; /* no more will come */
@@ -354,7 +356,7 @@ static void *work(void *arg)
         struct list *l;
         struct job *j;
         while (list_empty(&c->queue) && !c->walked)
-            pthread_cond_wait(&c->more, &c->lock);
+            park_sleep(&c->more, &c->lock);
         l = list_pop_front(&c->queue);
         if (!l)
             break;
@@ -391,7 +393,7 @@ static void enqueue(struct copy *c, struct job *j)
     c->queued++;
     c->total += S_ISREG(j->st.st_mode) ? (uint64_t)j->st.st_size : 0;
     progress_total(c->o->progress, c->total, false);
-    pthread_cond_signal(&c->more);
+    park_wake_one(&c->more);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -515,7 +517,7 @@ static int run(struct copy *c, const char *from)
     pthread_mutex_lock(&c->lock);
     c->walked = true;
     progress_total(c->o->progress, c->total, true);
-    pthread_cond_broadcast(&c->more);
+    park_wake_all(&c->more);
     pthread_mutex_unlock(&c->lock);
     while (n > 0)
         pthread_join(threads[--n], NULL);
@@ -533,7 +535,7 @@ int copy_run(struct side *src, const char *from, struct side *dst, const char *t
     int r = c.seen ? 0 : -ENOMEM;
 
     pthread_mutex_init(&c.lock, NULL);
-    pthread_cond_init(&c.more, NULL);
+    park_init(&c.more);
     pthread_cond_init(&c.room, NULL);
     list_init(&c.queue);
     list_init(&c.dirs);
@@ -545,7 +547,6 @@ int copy_run(struct side *src, const char *from, struct side *dst, const char *t
     side_drop_dirs(src);
     side_drop_dirs(dst);
     inomap_free(c.seen);
-    pthread_cond_destroy(&c.more);
     pthread_cond_destroy(&c.room);
     pthread_mutex_destroy(&c.lock);
     *ret = c.res;

@@ -25,7 +25,7 @@ int rpc_lead_init(struct rpc_lead *l)
     pthread_condattr_t attr;
 
     pthread_mutex_init(&l->mu, NULL);
-    pthread_cond_init(&l->is_free, NULL);
+    park_init(&l->is_free);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&l->watch, &attr);
@@ -36,7 +36,6 @@ int rpc_lead_init(struct rpc_lead *l)
 void rpc_lead_done(struct rpc_lead *l)
 {
     pthread_mutex_destroy(&l->mu);
-    pthread_cond_destroy(&l->is_free);
     pthread_cond_destroy(&l->watch);
 }
 
@@ -46,7 +45,7 @@ static void vacate(struct rpc_lead *l)
     l->leading = false;
     atomic_fetch_add(&l->term, 1);
     atomic_store(&l->busy_since, 0);
-    pthread_cond_signal(&l->is_free);
+    park_wake_one(&l->is_free);
 }
 
 bool rpc_lead_take(struct rpc_lead *l)
@@ -56,7 +55,7 @@ bool rpc_lead_take(struct rpc_lead *l)
     leads = NULL;
     scoped_lock(&l->mu);
     while (l->leading && !l->stop)
-        pthread_cond_wait(&l->is_free, &l->mu);
+        park_sleep(&l->is_free, &l->mu);
     if (l->stop)
         return false;
     l->leading = true;
@@ -102,7 +101,7 @@ void rpc_lead_stop(struct rpc_lead *l)
 {
     scoped_lock(&l->mu);
     l->stop = true;
-    pthread_cond_broadcast(&l->is_free);
+    park_wake_all(&l->is_free);
     pthread_cond_signal(&l->watch);
 }
 

@@ -3,6 +3,7 @@
 #define CONTROL_RPC_PRIV_H
 
 #include "base/list.h"
+#include "base/park.h"
 #include "base/util.h"
 #include "control/rpc.h"
 
@@ -72,7 +73,7 @@ int rpc_addr_target(const char *addr, char *buf, size_t size);
 /* Which of a queue's threads looks for events: see rpc_lead.c. */
 struct rpc_lead {
     pthread_mutex_t mu;
-    pthread_cond_t is_free; /* nobody leads */
+    struct park is_free; /* nobody leads */
     pthread_cond_t watch;   /* the watcher sleeps here */
     bool leading, stop;
     _Atomic bool watching;

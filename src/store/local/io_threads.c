@@ -5,6 +5,7 @@
 #include "parts.h"
 
 #include "base/err.h"
+#include "base/park.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +19,8 @@ struct pool {
     int fd_buffered, fd_direct, event;
     uint32_t depth;
     pthread_mutex_t mu;
-    pthread_cond_t work, finished;
+    struct park work;        /* the threads */
+    pthread_cond_t finished; /* who reaps */
     struct list todo, done;
     uint32_t inflight; /* submitted and not reaped */
     uint32_t idle, nthreads;
@@ -83,7 +85,7 @@ static void *worker(void *arg)
         uint64_t one = 1;
         while (!p->stop && list_empty(&p->todo)) {
             p->idle++;
-            pthread_cond_wait(&p->work, &p->mu);
+            park_sleep(&p->work, &p->mu);
             p->idle--;
         }
         l = list_pop_front(&p->todo);
@@ -123,7 +125,7 @@ static int pool_open(int fd_buffered, int fd_direct, uint32_t depth, struct io *
     list_init(&p->todo);
     list_init(&p->done);
     pthread_mutex_init(&p->mu, NULL);
-    pthread_cond_init(&p->work, NULL);
+    park_init(&p->work);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&p->finished, &attr);
@@ -160,7 +162,7 @@ static int pool_submit(struct io *io, struct io_req *r, bool more)
         return -EAGAIN;
     p->inflight++;
     list_push_back(&p->todo, &r->link);
-    pthread_cond_signal(&p->work);
+    park_wake_one(&p->work);
     return 0;
 }
 
@@ -196,11 +198,10 @@ static void pool_close(struct io *io)
         return;
     pthread_mutex_lock(&p->mu);
     p->stop = true;
-    pthread_cond_broadcast(&p->work);
+    park_wake_all(&p->work);
     pthread_mutex_unlock(&p->mu);
     for (uint32_t i = 0; i < p->nthreads; i++)
         pthread_join(p->threads[i], NULL);
-    pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->finished);
     pthread_mutex_destroy(&p->mu);
     close(p->event);
