@@ -271,8 +271,10 @@ static void serve(struct shard *s)
         req_retry_held(s);
         events += req_take_turns(s);
         reap(s, 0, &n); /* last: what was submitted has to be on its way before a sleep */
-        if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed))
+        if (atomic_load_explicit(&s->check_sessions, memory_order_relaxed)) {
             read_mailbox(s);
+            continue; /* what was said meanwhile has no other sign any more: a stop, too */
+        }
         if (events > 0 || n > 0) {
             spin_got(&spin);
             continue;
