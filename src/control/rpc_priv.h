@@ -73,7 +73,7 @@ int rpc_addr_target(const char *addr, char *buf, size_t size);
 /* Which of a queue's threads looks for events: see rpc_lead.c. */
 struct rpc_lead {
     pthread_mutex_t mu;
-    struct park is_free; /* nobody leads */
+    struct park is_free;    /* nobody leads */
     pthread_cond_t watch;   /* the watcher sleeps here */
     bool leading, stop;
     _Atomic bool watching;
